@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, TypedDict
 
 import numpy as np
 
+from chunkflow import devices
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
@@ -38,7 +39,9 @@ from chunkflow.engine.observe.progress import watching as watching
 from chunkflow.engine.options import BudgetLike as BudgetLike
 from chunkflow.engine.options import Options as Options
 from chunkflow.engine.options import ProgressLike as ProgressLike
+from chunkflow.engine.passes import as_published, call_of_passes, going_on, refuse_left
 from chunkflow.engine.prepare import prepared
+from chunkflow.engine.resume import check_resume
 from chunkflow.engine.run import launched
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation
@@ -54,12 +57,14 @@ from chunkflow.graph.nodes import (
     key_of,
     node_of,
 )
+from chunkflow.graph.recognition import recognized
 from chunkflow.graph.request import Request as Request
 from chunkflow.kernels.declare import Declare as Declare
 from chunkflow.kernels.declare import Declared as Declared
+from chunkflow.kernels.digest import digest
 from chunkflow.kernels.map import is_scalar
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import spec_of
+from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.checks import check_unmasked
 from chunkflow.system import interrupts
 
@@ -97,8 +102,9 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     @functools.wraps(describe)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         with interrupts.deferred():  # files are opened from here on
-            labels = labels_of(describe, args, kwargs)
-            return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
+            given = _as_published(args, kwargs, placed) if kwargs.get("resume") else args
+            labels = labels_of(describe, given, kwargs)
+            return _done(ask(*given, **kwargs), ask, given, kwargs) if labels is None else _labelled(labels, ask)
 
     if signature is not None:
         call.__dict__["__signature__"] = signature
@@ -109,6 +115,16 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
         call.__doc__ = documented(describe.__doc__, shared, (*names, *run))
     _DESCRIPTIONS[call] = ask
     return call
+
+
+def _as_published(args: tuple[Any, ...], kwargs: dict[str, Any], placed: Sequence[str]) -> Any:
+    """The arguments by position, of which ``out`` may be one; by name it is changed in its place."""
+    if "out" in kwargs:
+        kwargs["out"] = as_published(kwargs["out"])
+    elif "out" in placed[: len(args)]:
+        at = placed.index("out")
+        return (*args[:at], as_published(args[at]), *args[at + 1 :])
+    return args
 
 
 def family(shared: str) -> Callable[[Callable[P, Request | MultiPass]], Callable[P, Any]]:
@@ -203,8 +219,6 @@ class MultiPass:
         makes an array of a node.
     name : callable, optional
         Puts the arrays' labels on the result.
-    resumes : bool
-        Whether `run` itself sees to runs that a later call goes on with.
     """
 
     arrays: Sequence[Any]
@@ -218,7 +232,6 @@ class MultiPass:
     keeps: bool = False
     expressions: Callable[[Callable[[Node], Any]], Any] | None = None
     name: Callable[[Labels, Any], Any] | None = None
-    resumes: bool = False
 
     def plan_all(self) -> None:
         """Plan all passes, in a dry run."""
@@ -231,6 +244,7 @@ class MultiPass:
         """The result. A budget that does not do for all passes is refused before the first one."""
 
         def all_passes() -> Any:
+            refuse_left(self.options.out)
             if self.plan is None and not self.alone:  # a plan is made of all passes before one runs
                 nbytes = sum(spec_of(a).nbytes for a in self.arrays if not is_scalar(a))
                 dry_run.refuse_ahead(self.plan_all, self.options, nbytes)
@@ -246,21 +260,48 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     """What a call gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass):
-        if asked.options.resume and not asked.resumes:
-            raise UnsupportedError(
-                f"resume=: {ask.__name__} may take several passes, and only runs of one pass can be gone on with"
-            )
         if first is not None and asked.expressions is not None:
             check_lazily(asked.options, ask.__name__)
             return asked.expressions(type(first))
         if first is None or asked.spec is None:
-            return asked.done()
+            return (
+                _gone_on_with(asked, ask, args, kwargs)
+                if asked.options.resume and not dry_run.is_dry()
+                else asked.done()
+            )
         return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))
     if first is None:
         result = dry_run.named(lambda: execute(asked), asked.options)
     else:
         result = _expression(type(first), asked, ask, args, kwargs)
     return (result, *asked.beside) if asked.beside else result
+
+
+def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What several passes give, of which some may have been made by an earlier call that has ended early."""
+    options = asked.options
+    outs = options.out if isinstance(options.out, tuple) else (options.out,)
+    targets = [open_target(out, overwrite=options.overwrite) for out in outs]
+    check_resume(options.resume, targets)
+    device = devices.resolve(options.device)
+    nodes, arrays = recognized(node_of(array) for array in asked.arrays if not is_scalar(array))
+    own = {key: value for key, value in kwargs.items() if key not in RunOptions.__annotations__}
+    said = _without([*args, own], [*asked.arrays, options.out], named=isinstance(options.resume, str))
+    call = call_of_passes(digest((ask.__name__, options.resume, said, nodes)), arrays, targets, options.budget, device)
+    with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
+        return ask(*args, **{**kwargs, "budget": budget}).done()
+
+
+def _without(value: Any, arrays: Sequence[Any], *, named: bool) -> Any:
+    """Arguments without arrays; with a name that stands for them also without functions."""
+    for number, array in enumerate(arrays):
+        if value is array and not is_scalar(value):
+            return f"array {number}"
+    if isinstance(value, tuple | list):
+        return [_without(part, arrays, named=named) for part in value]
+    if isinstance(value, dict):
+        return {key: _without(part, arrays, named=named) for key, part in value.items()}
+    return "a function" if named and callable(value) else value
 
 
 def _labelled(labels: Labels, ask: Callable[..., Request | MultiPass]) -> Any:
@@ -342,9 +383,10 @@ def _multi_pass_node(
         return described.plan_all() if dry_run.is_dry() else described.run()
 
     nodes = [given[i]._node for i in places]
+    said = ([None if i in places else array for i, array in enumerate(args)], rest)
     return interned(
         key_of(ask, given, kwargs),
-        lambda: MultiPassNode(name, run, nodes, spec, streams=asked.streams, unroll=asked.unroll),
+        lambda: MultiPassNode(name, run, nodes, spec, streams=asked.streams, unroll=asked.unroll, said=said),
     )
 
 

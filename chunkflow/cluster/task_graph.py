@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
+from chunkflow.cluster.kept import KeptResults, run_and_keep, taken
 from chunkflow.cluster.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by, read_together
 from chunkflow.cluster.resources import asking
 from chunkflow.cluster.shared_reads import Reading, meeting
@@ -69,6 +71,9 @@ class Builder:
     layers: dict[str, Mapping[Any, Any]] = field(default_factory=dict)
     needs: dict[str, set[str]] = field(default_factory=dict)
     graphs: dict[str, HighLevelGraph] = field(default_factory=dict)
+    kept: KeptResults | None = None
+    """Results that an earlier call has left; then each result has its own tasks, which share no reads."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def graph(self) -> HighLevelGraph:
         """The graph of all that has been added."""
@@ -102,6 +107,9 @@ class Builder:
         alike = read_together(made, awaited, cut)
         kernel = cut.declared.kernel
         steady = alike is not None and kernel is not None and any(kernel.parts)
+        if self.kept is not None:
+            alike = None
+        known = "" if self.kept is None else self.kept.of(node, next(self._numbers))
         program = Program(cut, node.name, tuple(sources), options, item, regional, out, steady)
         # Each task has its own copy of the program: dask would run all tasks where a shared one is stored.
         common = f"{name}-program"
@@ -117,7 +125,7 @@ class Builder:
                 found.append(self._block(array, region, needs))
             arrays[index] = tuple(found)
             key = (reads, *(index if cut.folded else cut.place(index, item)))
-            layer[key] = Task(key, run, what, index, List(*map(TaskRef, found)), _data_producer=True)
+            layer[key] = self._task(key, what, index, found, known)
             indices[key] = index
             gathered.setdefault(cut.place(index, item), []).append((key, index))
         if alike is None:
@@ -137,6 +145,16 @@ class Builder:
                 ends[end] = Task(end, finish, what, List(*map(TaskRef, keys)), parts[0][1])
             self.layers[name], self.needs[name] = ends, {reads}
         return name
+
+    def _task(self, key: Any, what: Any, index: Shape, arrays: Sequence[Any], known: str) -> Any:
+        """The task of a partition; what takes its result, if that is kept."""
+        found = List(*map(TaskRef, arrays))
+        if self.kept is None:
+            return Task(key, run, what, index, found, _data_producer=True)
+        path = self.kept.path(known, index)
+        if os.path.exists(path):
+            return Task(key, taken, path)
+        return Task(key, run_and_keep, what, index, found, path, socket.gethostname(), _data_producer=True)
 
     def _options(self, node: Node) -> Options:
         """Options of a node's pass on a worker."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import dask
@@ -17,20 +17,28 @@ import numpy as np
 from dask.delayed import Delayed
 
 from chunkflow.api.lazy.compute import places_by_node
+from chunkflow.cluster.kept import KeptResults
 from chunkflow.cluster.partition import PARTITION, pass_of
 from chunkflow.cluster.resources import asking
 from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
+from chunkflow.engine.passes import Passes
+from chunkflow.engine.resume import BOOT, boot, check_resume, versions
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
-from chunkflow.stores import Sink, is_dask_array, open_source, open_target, spec_of
+from chunkflow.graph.recognition import recognized
+from chunkflow.kernels.digest import digest
+from chunkflow.stores import Sink, Target, is_dask_array, open_source, open_target, spec_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
 from chunkflow.stores.identity import Guard, release
 from chunkflow.stores.protocol import guards_of, written_by
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.mark import Mark
+from chunkflow.stores.publication.settle import finish
 from chunkflow.stores.views.shared import Mapped
 
 
@@ -45,6 +53,7 @@ def store(
     overwrite: bool = False,
     sync: bool | None = None,
     checksum: bool | None = None,
+    resume: bool | str = False,
     **options: Any,
 ) -> Any:
     """Compute lazy arrays into stores by dask's workers, which all must reach the stores by the same names.
@@ -74,6 +83,10 @@ def store(
         Whether what is new is on the client's disk at the end, as for `chunkflow.map`.
     checksum : bool, optional
         As for `chunkflow.map`.
+    resume : bool or str
+        Whether what is done when a call ends early is left beside the first of the outputs, which are new paths, and
+        the same call goes on with it: see ``docs/crashes.md``. Workers keep what each task gives in files there. Each
+        partition is then read once for each result.
     **options
         For ``dask.compute``: a scheduler, say.
 
@@ -89,8 +102,10 @@ def store(
         processes cannot open, or that overlaps a source.
     OutputExistsError
         As for `chunkflow.map`.
+    ResumeError
+        What is left is of another call.
     UnsupportedError
-        As for `chunkflow.Array.to_dask`.
+        As for `chunkflow.Array.to_dask`; `resume` and an output that is no new path.
     Exception
         What went wrong in a task, with the region of its partition, and of the block, as notes.
 
@@ -104,15 +119,37 @@ def store(
     """
     _check_options(options)
     wanted = places_by_node(arrays, outs)
-    check_clear(places_of(wanted, overwrite=overwrite).values(), list(wanted))
     builder = Builder(Settings(partition, budget, device))
+    taking = nullcontext(None) if not resume else _taken_up(wanted, builder, chunks, resume)
+    with taking as left:
+        if left is not None and left.published is not None:
+            results = left.published
+        else:
+            check_clear(places_of(wanted, overwrite=overwrite).values(), list(wanted))
+            with asked(checksum, outs):
+                results = _stored(wanted, builder, chunks, overwrite, sync, left, options)
+    return results if isinstance(arrays, list | tuple) else results[0]
+
+
+def _stored(
+    wanted: dict[Node, Any],
+    builder: Builder,
+    chunks: Shape | None,
+    overwrite: bool,
+    sync: bool | None,
+    left: _Left | None,
+    options: dict[str, Any],
+) -> tuple[Any, ...]:
+    """The outputs, once all tasks are done."""
     sinks: list[Sink] = []
+    marks: list[Any] = []
     try:
         finished = []
         guards = _guards(wanted)
-        with asking(device), asked(checksum, outs):
-            for node, place in wanted.items():
-                sink, opened = _opened(node, place, chunks, overwrite)
+        claims = [None] * len(wanted) if left is None else left.claims(overwrite)
+        with asking(builder.settings.device):
+            for (node, place), claim in zip(wanted.items(), claims, strict=True):
+                sink, opened = _opened(node, place, chunks, overwrite, claim)
                 sinks.append(sink)
                 finished.append(builder.stored(node, opened))
             release(
@@ -125,12 +162,80 @@ def store(
         dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
         for guard in guards:  # each task looks after what it reads itself; here, after what all of them read
             guard.check()
-        results = commit_all(sinks, sync=sync)
+        marks += [] if left is None else [left.mark()]
+        return commit_all([*marks, *sinks], sync=sync)[len(marks) :]
     except BaseException:
-        for sink in sinks:
-            sink.abort()
+        for sink in (*marks, *sinks):
+            if left is not None and sink in sinks and left.has_begun:
+                sink.leave()
+            else:
+                sink.abort()
         raise
-    return results if isinstance(arrays, list | tuple) else results[0]
+
+
+class _Left:
+    """What an earlier call has left, and a later one may: see `chunkflow.engine.passes`.
+
+    `published` has the outputs if the earlier call had only to clean up.
+    """
+
+    def __init__(self, places: Sequence[Any], targets: Sequence[Target], passes: Passes, kept: KeptResults) -> None:
+        self._places, self._targets, self._passes, self._kept = places, targets, passes, kept
+        names = [target.name for target in targets]
+        finish(self._path)
+        there = set(names) <= passes.published
+        self.published = tuple(target.opened(spec_of(target.name)) for target in targets) if there else None  # type: ignore[attr-defined]
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self._passes.folder, "all.done")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether some tasks are done."""
+        return not self._kept.is_empty
+
+    def claims(self, overwrite: bool) -> list[Claim]:
+        """Claims on the outputs; those that are left if all are, and belong to this call."""
+        targets: list[Any] = [open_target(place, overwrite=overwrite) for place in self._places]
+        found: list[Claim] = [target.claim() for target in targets]
+        if not (self._passes.is_begun and all(claim.is_left for claim in found)):
+            for claim in found:
+                claim.end()
+            self._kept.clear()
+            found = [target.claim() for target in targets]
+        return found
+
+    def mark(self) -> Mark:
+        """What says that the outputs are published, together with them."""
+        return Mark(self._path, self._targets[0].name, [target.name for target in self._targets])
+
+
+@contextmanager
+def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, resume: bool | str) -> Iterator[_Left]:
+    """A context for a call that takes up what an earlier one left."""
+    places = list(wanted.values())
+    targets = [open_target(place, overwrite=True) for place in places]
+    check_resume(resume, targets)
+    nodes, arrays = recognized(wanted)
+    said = resume if isinstance(resume, str) else nodes
+    call = {
+        **versions(),
+        "the function and its arguments": digest(("dask.store", said, chunks)),
+        **arrays,
+        **{f"output {i}": target.name for i, target in enumerate(targets)},
+        "partition=, budget=, device=": str(builder.settings),
+        BOOT: boot(),
+    }
+    passes = Passes.open(targets, call, lambda: 0)
+    builder.kept = KeptResults(passes.folder, named=isinstance(resume, str))
+    try:
+        yield _Left(places, targets, passes, builder.kept)
+    except BaseException:
+        passes.is_begun = not builder.kept.is_empty
+        passes.stop()
+        raise
+    passes.end()
 
 
 def _guards(nodes: Iterable[Node]) -> list[Guard]:
@@ -165,8 +270,10 @@ def _check_options(options: dict[str, Any]) -> None:
         )
 
 
-def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tuple[Sink, Opened]:
-    """The sink of a node, and what workers need to open it."""
+def _opened(
+    node: Node, place: Any, chunks: Shape | None, overwrite: bool, claim: Claim | None = None
+) -> tuple[Sink, Opened]:
+    """The sink of a node, and what workers need to open it; with a `claim` one that a later call goes on with."""
     target = open_target(place, overwrite=overwrite)
     if chunks is None:
         specs = [spec_of(source) for source in pass_of(node)[0].sources]
@@ -181,7 +288,7 @@ def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tu
                 ".zarr or .npy, or a zarr.Array, or an np.memmap of mode 'r+', in a place that all workers reach"
             )
         return target.open(spec), Opened(place, spec)
-    sink = target.open(spec)
+    sink = target.open(spec) if claim is None else target.open(spec, claim)  # type: ignore[call-arg]
     if not hasattr(sink, "shared"):
         sink.abort()
         raise ArgumentTypeError(

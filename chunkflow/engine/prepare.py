@@ -27,6 +27,7 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
+from chunkflow.engine.passes import current
 from chunkflow.engine.resume import call_of, check_resume
 from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
@@ -179,8 +180,10 @@ def _plan(
                 raise
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
-    call = None
-    if options.resume:
+    call: Mapping[str, str] | None = None
+    if (passes := current()) is not None:
+        call = passes.call(plan, device)
+    elif options.resume:
         assert declared.kernel is not None
         call = call_of(declared.kernel, nest, opened.sources, plan, device, options.resume)
     return Prepared(

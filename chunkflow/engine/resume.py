@@ -26,7 +26,8 @@ from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.failures import translated
-from chunkflow.stores.protocol import Sink, Source, Target
+from chunkflow.stores.identity import Guard, Identity, go_on
+from chunkflow.stores.protocol import Sink, Source, Target, guards_of, leaves
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.move import inode_of
@@ -40,7 +41,7 @@ SHARE = 200
 Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
 """For each part of the kernel and block of its results, the accumulators by chain."""
 
-_BOOT, _HIDDEN = "the system's start", "what is hidden"
+BOOT, _HIDDEN, _ARRAY = "the system's start", "what is hidden", "array "
 
 
 def check_resume(resume: Any, targets: Sequence[Target]) -> None:
@@ -70,16 +71,28 @@ def call_of(
 
     `resume` may be a name that stands for the function.
     """
-    versions = f"chunkflow {version_of('chunkflow')}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
-    blocks = (plan.block, plan.tile, plan.walk, tuple(plan.turns), plan.chains)
     return {
-        "the versions": versions,
+        **versions(),
         "the device": device.model,
         "the function": resume if isinstance(resume, str) else digest((kernel, nest)),
-        **{f"array {i} ({source.spec.name})": _identity(source) for i, source in enumerate(sources)},
+        **{f"array {i} ({source.spec.name})": identity(source) for i, source in enumerate(sources)},
+        **outputs_of(plan),
+        BOOT: boot(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on beside the call."""
+    found = f"chunkflow {version_of('chunkflow')}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
+    return {"the versions": found}
+
+
+def outputs_of(plan: Plan) -> dict[str, str]:
+    """What a plan makes, and how."""
+    blocks = (plan.block, plan.tile, plan.walk, tuple(plan.turns), plan.chains)
+    return {
         **{f"output {i} ({spec.name})": _described(spec) for i, spec in enumerate(plan.outputs)},
         "the blocks (budget=, chunks=, the machine's rates)": str(blocks),
-        _BOOT: _boot(),
     }
 
 
@@ -87,22 +100,57 @@ def _described(spec: ArraySpec) -> str:
     return f"{spec.shape}, {spec.dtype.str}, chunks {spec.chunks}, order {spec.order}"
 
 
-def _identity(source: Source) -> str:
-    """What is known of an array's elements without reading files: of arrays in memory a digest."""
+def identity(source: Source) -> str:
+    """What is known of an array's elements without reading files, as JSON: of arrays in memory a digest."""
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
+    parts = [_known_of(leaf) for leaf in leaves([source])] if view is None else [_digest(view)]
+    return json.dumps({"array": f"{spec.shape}, {spec.dtype.str}", "parts": parts})
+
+
+def _digest(view: np.ndarray) -> str:
+    sha = hashlib.sha256(f"{view.shape} {view.dtype.str}".encode())
+    flat = view.reshape(-1) if view.flags.c_contiguous else np.ascontiguousarray(view).reshape(-1)
+    sha.update(flat.view(np.uint8).data)
+    return sha.hexdigest()
+
+
+def _known_of(leaf: Any) -> Any:
+    """What is known of a source that is made of no others."""
+    guards, spec = guards_of([leaf]), leaf.spec
+    if guards:
+        return guards[0].identity.without("changed").to_json()  # links and permissions may change
+    view = leaf.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     if view is not None:
-        sha = hashlib.sha256(f"{view.shape} {view.dtype.str}".encode())
-        flat = view.reshape(-1) if view.flags.c_contiguous else np.ascontiguousarray(view).reshape(-1)
-        sha.update(flat.view(np.uint8).data)
-        return sha.hexdigest()
+        return _digest(view)
     with suppress(OSError):
         found = os.stat(spec.name.partition(":/")[0] if "://" not in spec.name else spec.name)
-        return f"{spec.shape}, {spec.dtype.str}, inode {found.st_ino}, {found.st_size} bytes, {found.st_mtime_ns}"
-    return f"{spec.name}, {spec.shape}, {spec.dtype.str}"
+        return f"inode {found.st_ino}, {found.st_size} bytes, modified at {found.st_mtime_ns}"
+    return spec.name
 
 
-def _boot() -> str:
+def identities(call: Mapping[str, str]) -> list[Identity]:
+    """Of the arrays of a call those that are known by their files or objects."""
+    said = [json.loads(call[what])["parts"] for what in call if what.startswith(_ARRAY)]
+    return [Identity.from_json(part) for parts in said for part in parts if isinstance(part, dict)]
+
+
+def _array_difference(then: str, now: str) -> str:
+    """How an array of a call differs from that of an earlier one, in words; empty if it does not."""
+    was, found = json.loads(then), json.loads(now)
+    if was["array"] != found["array"] or len(was["parts"]) != len(found["parts"]):
+        return f"{was['array']} then, {found['array']} now"
+    differ = []
+    for old, new in zip(was["parts"], found["parts"], strict=True):
+        if isinstance(old, dict) and isinstance(new, dict):
+            differ.append(Identity.from_json(old).difference(Identity.from_json(new)))
+        elif old != new:
+            digests = all(isinstance(part, str) and len(part) == 64 for part in (old, new))
+            differ.append("its elements are others" if digests else f"{old} then, {new} now")
+    return "; ".join(filter(None, differ))
+
+
+def boot() -> str:
     """The system's present start: what was not on the disk when it ended is lost."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
@@ -127,12 +175,18 @@ class Resumption:
     _plan: Plan
     _names: Any = None
     _arrays: list[np.ndarray] = field(default_factory=list)
+    has_left: bool = False
+    """Whether it has ended early, and left something to a later run."""
     _done: int = 0
     _next: float = 0.0
 
     @classmethod
-    def open(cls, targets: Sequence[Target], plan: Plan, call: Mapping[str, str]) -> Resumption:
+    def open(
+        cls, targets: Sequence[Target], plan: Plan, call: Mapping[str, str], guards: Sequence[Guard] = ()
+    ) -> Resumption:
         """Take up what an earlier run of the same call left, or begin.
+
+        Chunks of what the `guards` are of are refused then if they were changed since that one began.
 
         Raises
         ------
@@ -141,7 +195,7 @@ class Resumption:
         """
         claims = _claimed(targets)
         try:
-            known = _known(claims, call)
+            known = _known(claims, call, guards)
         except BaseException:
             _release(claims)
             raise
@@ -187,7 +241,7 @@ class Resumption:
         began = time.monotonic()
         arrays: list[np.ndarray] = []
         names = [
-            [part, list(key), chain, accumulator.lane, _packed(on_host(accumulator.value), arrays)]
+            [part, list(key), chain, accumulator.lane, packed(on_host(accumulator.value), arrays)]
             for (part, key), chains in accumulators.items()
             for chain, accumulator in chains.items()
         ]
@@ -201,9 +255,9 @@ class Resumption:
     def accumulators(self, device: Device) -> Accumulators:
         """The values between steps that were kept, in the memory of the device."""
         found: Accumulators = {}
-        for part, key, chain, lane, packed in self._names or ():
+        for part, key, chain, lane, said in self._names or ():
             accumulator = Accumulator()
-            accumulator.value, accumulator.lane = _unpacked(packed, self._arrays, device), lane
+            accumulator.value, accumulator.lane = unpacked(said, self._arrays, device), lane
             found.setdefault((part, tuple(key)), {})[chain] = accumulator
         self._arrays = []
         return found
@@ -215,8 +269,9 @@ class Resumption:
     def stop(self) -> None:
         """Leave what is finished to a later run; remove all if that is nothing."""
         self._journal.close()
+        self.has_left = self._done > 0
         for sink in self.sinks:
-            if self._done:
+            if self.has_left:
                 sink.leave()  # type: ignore[attr-defined]
             else:
                 sink.abort()
@@ -240,14 +295,15 @@ def _release(claims: Sequence[Claim]) -> None:
         claim.leave() if claim.is_left else claim.end()
 
 
-def _known(claims: Sequence[Claim], call: Mapping[str, str]) -> bool:
+def _known(claims: Sequence[Claim], call: Mapping[str, str], guards: Sequence[Guard]) -> bool:
     """Whether what is left can be gone on with."""
     known = Journal(claims[0].state).call if all(claim.is_left for claim in claims) else None
     if known is None or known.pop(_HIDDEN, "") != _inodes(claims):  # an exchange of names may have been the last step
         return False
-    if known.get(_BOOT) != call[_BOOT]:  # not all may have come to the disk
+    if known.get(BOOT) != call[BOOT]:  # not all may have come to the disk
         return False
-    _compare(known, call, claims)
+    compare(known, call, claims[0].name)
+    go_on(guards, identities(known))
     return True
 
 
@@ -256,34 +312,45 @@ def _inodes(claims: Sequence[Claim]) -> str:
     return " ".join([str(inode_of(claim.steps[-1][0])) for claim in claims])
 
 
-def _compare(known: Mapping[str, str], call: Mapping[str, str], claims: Sequence[Claim]) -> None:
+def compare(known: Mapping[str, str], call: Mapping[str, str], output: str) -> None:
     """Refuse to go on with another call."""
-    differ = [what for what in {**known, **call} if known.get(what) != call.get(what)]
-    if differ:
-        said = "; ".join(f"{what}: {known.get(what, 'none')} then, {call.get(what, 'none')} now" for what in differ)
+    said = "; ".join(filter(None, (_difference(what, known, call) for what in {**known, **call})))
+    if said:
         raise ResumeError(
-            f"resume=True: what is left of {claims[0].name} is of another call, which differs in {said}. Make the same "
+            f"resume=True: what is left of {output} is of another call, which differs in {said}. Make the same "
             "call, or remove what is left by `chunkflow clean`"
         )
 
 
-def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
+def _difference(what: str, known: Mapping[str, str], call: Mapping[str, str]) -> str:
+    """How two calls differ in one respect, in words; empty if they do not."""
+    then, now = known.get(what, "none"), call.get(what, "none")
+    if not what.startswith(_ARRAY) or "none" in (then, now):
+        return f"{what}: {then} then, {now} now" if then != now else ""
+    found = _array_difference(then, now)
+    return f"{what}: {found}" if found else ""
+
+
+def packed(value: Any, arrays: list[np.ndarray]) -> Any:
     """A value between steps as JSON, with its arrays apart."""
-    if isinstance(value, np.ndarray):
-        arrays.append(value)
-        return {"array": len(arrays) - 1}
+    if isinstance(value, np.ndarray | np.generic):
+        arrays.append(np.asarray(value))
+        return {"array" if isinstance(value, np.ndarray) else "scalar": len(arrays) - 1}
     if isinstance(value, tuple | list):
-        return {type(value).__name__: [_packed(part, arrays) for part in value]}
+        return {type(value).__name__: [packed(part, arrays) for part in value]}
     json.dumps(value)  # None or a number
     return value
 
 
-def _unpacked(packed: Any, arrays: Sequence[np.ndarray], device: Device) -> Any:
-    if not isinstance(packed, dict):
-        return packed
-    ((kind, content),) = packed.items()
+def unpacked(said: Any, arrays: Sequence[np.ndarray], device: Device | None = None) -> Any:
+    """The value of which `packed` has made JSON and arrays, in the memory of a device; by default the host's."""
+    if not isinstance(said, dict):
+        return said
+    ((kind, content),) = said.items()
+    if kind == "scalar":
+        return arrays[content][()]
     if kind == "array":
         array = arrays[content]
-        return array if device.xp is np else device.to_device(array)
-    parts = [_unpacked(part, arrays, device) for part in content]
+        return array if device is None or device.xp is np else device.to_device(array)
+    parts = [unpacked(part, arrays, device) for part in content]
     return tuple(parts) if kind == "tuple" else parts

@@ -11,6 +11,7 @@ import numpy as np
 from chunkflow.core import grid
 from chunkflow.engine import pipeline
 from chunkflow.engine.dry_run import is_dry, stand_ins
+from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.resume import Resumption
 from chunkflow.engine.trace import Trace
@@ -32,8 +33,17 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         )
     if is_dry():
         return stand_ins(run.plan.outputs)
+    passes, turn, targets = current(), None, run.targets
+    if passes is not None:
+        turn = passes.begin(run.plan.outputs, targets)
+        if turn is not None and turn.done is not None:
+            watch.noted("a pass was done already")
+            return turn.done
+        targets = () if turn is None else tuple(turn.targets)
     sinks: list[Sink] = []
-    resumption = None if run.call is None else Resumption.open(run.targets, run.plan, run.call)
+    resumption = None
+    if run.call is not None and targets:
+        resumption = Resumption.open(targets, run.plan, run.call, guards_of(run.sources))
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
         watch.noted(f"blocks overlap: {run.plan.rereads:.3g} times the arrays' bytes are read")
@@ -50,10 +60,13 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         elif empty:
             _of_nothing(run, sinks)
         look_after(run, watch)
-        results = commit_all(sinks, sync=run.sync)
+        marks = [] if turn is None else [turn.mark]  # it decides for all, and is looked at first
+        results = commit_all([*marks, *sinks], sync=run.sync)[len(marks) :]
     except BaseException as error:
         if resumption is not None:
             resumption.stop()
+        if turn is not None:
+            turn.stopped(resumption)
         for sink in sinks if resumption is None else ():
             sink.abort()
         watch.finished(error, run.pool.peak)
@@ -61,7 +74,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     if resumption is not None:
         resumption.end()
     watch.finished(None, run.pool.peak)
-    return results
+    return results if turn is None else turn.finished(results)
 
 
 def look_after(run: Prepared, watch: Trace) -> None:

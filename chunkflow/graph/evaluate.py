@@ -29,6 +29,7 @@ from chunkflow.engine.dry_run import apart, is_dry, refuse_ahead, stand_ins
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
+from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
@@ -91,14 +92,16 @@ class Evaluation:
         if not is_dry():
             self._refuse_ahead(wanted)
         folder: list[Path] = []
-        numbers = itertools.count()
-        room = _room(self.options)
+        numbers, passes = itertools.count(), current()
+        room = _room(self.options) if passes is None else max(LEAST, int(passes.limit) // SHARE)
 
         def place(node: Node) -> Any:
             if node in wanted:
                 return wanted[node]
             if (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= room:
                 return None
+            if passes is not None:
+                return passes.place(ArraySpec(node.name, node.spec.shape, node.spec.dtype))
             if not folder:
                 import tempfile  # not at the top: it takes 2 ms
 
@@ -111,7 +114,7 @@ class Evaluation:
             self._compute(group, wanted, place)
             for node in set(self.stored) - given - wanting - set(wanted):
                 old = self.stored.pop(node)  # no later pass needs it
-                if isinstance(old, np.memmap):
+                if isinstance(old, np.memmap) and passes is None:
                     Path(str(old.filename)).write_bytes(b"")
         return {node: self.stored[node] for node in wanted}
 
@@ -137,7 +140,11 @@ class Evaluation:
         # Both start with the same stored nodes, so the run need not find again which nodes each one needs.
         dry = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
         for passes, (group, wanting) in enumerate(dry.groups(list(wanted), dry_run=True)):
-            if self.options.resume and (passes or any(isinstance(node, MultiPassNode) for node in group)):
+            if (
+                self.options.resume
+                and current() is None
+                and (passes or any(isinstance(node, MultiPassNode) for node in group))
+            ):
                 raise UnsupportedError(
                     f"resume=: {group[0].name} takes more than one pass over the arrays, and only runs of one pass can "
                     "be gone on with: store what it reads first, by a call of its own"
@@ -326,7 +333,7 @@ class Evaluation:
         made = self._pass(group, self.stored)
         assert made is not None
         with interrupts.deferred(), self._prepared(made, [place(member) for member in group]) as run:
-            if busy and not self.options.resume and _is_busy(run.plan):
+            if busy and current() is None and _is_busy(run.plan):
                 return False
             _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
             left = list(launched(run, self.watch))
@@ -350,6 +357,8 @@ class Evaluation:
         node = made.nodes[0]
         alone = len(made.nodes) == 1
         options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
+        if current() is not None:  # which sees to all of its passes
+            options = replace(options, resume=False)
         if not any(out is not None for out in outs):
             options = replace(options, out_chunks=None)
         if alone and isinstance(node, OpNode):

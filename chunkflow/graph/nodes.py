@@ -209,7 +209,8 @@ class MultiPassNode(Node):
     """The result of a function of several passes: `run` computes it from arrays in the place of `inputs`, and options.
 
     If it `streams`, `run` takes expressions too, so that its inputs need not be stored. `unroll` gives an equal node of
-    passes that are all known beforehand, or None.
+    passes that are all known beforehand, or None. `said` is what it does, for `chunkflow.kernels.digest`: by default
+    what `run` closes over.
     """
 
     def __init__(
@@ -221,9 +222,10 @@ class MultiPassNode(Node):
         *,
         streams: bool = False,
         unroll: Callable[[], Node | None] = lambda: None,
+        said: Any = None,
     ) -> None:
         self.name, self.run, self.inputs, self._spec, self.streams = name, run, tuple(inputs), spec, streams
-        self._unroll = unroll
+        self._unroll, self.said = unroll, run if said is None else said
 
     @cached_property
     def unrolled(self) -> Node | None:

@@ -5,9 +5,20 @@ says which format opens what, and `chunkflow.testing.stores` has the tests that 
 """
 
 from chunkflow.stores.protocol import Sink, Source, Target
-from chunkflow.stores.registry import is_dask_array, is_labelled, open_source, open_target, scratch_array, spec_of
+from chunkflow.stores.registry import (
+    Between,
+    Published,
+    is_dask_array,
+    is_labelled,
+    open_source,
+    open_target,
+    scratch_array,
+    spec_of,
+)
 
 __all__ = [
+    "Between",
+    "Published",
     "Sink",
     "Source",
     "Target",

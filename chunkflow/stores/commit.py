@@ -34,7 +34,7 @@ def commit_all(sinks: Sequence[Sink], *, sync: bool | None = None) -> tuple[Any,
     claims: dict[int, Claim] = {}
     for sink in hidden.values():
         claims |= {id(claim): claim for claim in sink.ready()}
-    names = ", ".join(sink.spec.name for i, sink in enumerate(sinks) if i in hidden)
+    names = ", ".join(dict.fromkeys(sink.spec.name for i, sink in enumerate(sinks) if i in hidden))
     with translated(WriteError, f"cannot finish {names}", names):
         opened = publish([*claims.values()], partial(opened_all, [*hidden.values()]), sync=synced)
     found |= dict(zip(hidden, opened, strict=True))

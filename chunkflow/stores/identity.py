@@ -110,6 +110,11 @@ class Identity:
         places = {place: {k: v for k, v in known.items() if k == "inode"} for place, known in self.places.items()}
         return Identity(self.name, places, self.taken)
 
+    def without(self, name: str) -> Identity:
+        """The same, but nothing of one name is known."""
+        places = {place: {k: v for k, v in known.items() if k != name} for place, known in self.places.items()}
+        return Identity(self.name, places, self.taken)
+
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and dictionaries, from which `from_json` makes an equal one."""
         return {"name": self.name, "places": {k: dict(v) for k, v in self.places.items()}, "taken": self.taken}
@@ -237,8 +242,35 @@ def steady() -> Iterator[None]:
         _opened.reset(token)
 
 
-def begin(guards: Iterable[Guard]) -> None:
+_earlier: ContextVar[Sequence[Identity]] = run_variable("chunkflow_earlier_sources", ())
+"""What the arrays were when an earlier call read them, with which the present one goes on."""
+
+
+@contextmanager
+def going_on(earlier: Sequence[Identity]) -> Iterator[None]:
+    """Let all passes inside read the arrays that an earlier call has read, and no chunk that was changed since."""
+    token = _earlier.set(earlier)
+    try:
+        yield
+    finally:
+        _earlier.reset(token)
+
+
+def go_on(guards: Iterable[Guard], earlier: Sequence[Identity]) -> None:
+    """See `Guard.go_on`, for all guards. `ReadError` if an array is another one than it was."""
+    known = {frozenset(each.places): each for each in earlier}
+    for guard in guards:
+        if (was := known.get(guard.places)) is not None and (found := guard.go_on(was)):
+            raise ReadError(
+                f"{guard.identity.name} was changed since the run began with which this one goes on: {found}. Remove "
+                "what is left by `chunkflow clean`, and run again",
+                path=guard.identity.name,
+            )
+
+
+def begin(guards: Sequence[Guard]) -> None:
     """Note what a pass has opened. `ReadError` if an earlier pass of the call opened something else there."""
+    go_on(guards, _earlier.get())
     opened = _opened.get()
     if opened is None:
         return

@@ -105,6 +105,21 @@ def scratch_place(path: str, purpose: str) -> str:
     return os.path.join(above, f"{os.path.basename(path)}.{purpose}")
 
 
+def passes_place(output: str) -> str:
+    """Name of the intermediate results of a call of several passes that a later one goes on with.
+
+    >>> passes_place("/u.npy")
+    '/u.npy.passes'
+    """
+    place = scratch_place(output, "passes")
+    if os.path.dirname(place) == os.path.dirname(output):
+        return place
+    import hashlib  # not at the top: few outputs are members of groups
+
+    inner = hashlib.sha256(os.fsencode(os.path.relpath(output, os.path.dirname(place)))).hexdigest()[:12]
+    return os.path.join(os.path.dirname(place), f"{os.path.basename(output)}.{inner}.passes")
+
+
 def remove_directory(path: str) -> None:
     """Remove a directory and what is in it, as far as that is possible."""
     import shutil  # not at the top: it takes 2 ms

@@ -341,6 +341,34 @@ def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> An
     return at("chunkflow.stores.zarr.create_local:scratch_array")(path, shape, dtype, chunks)
 
 
+@dataclass(frozen=True)
+class Between:
+    """An array that the run creates for data between two passes: a ``.npy`` file, or raw chunks in zarr.
+
+    It appears when it is complete, as the array of a path does, so that a later run can go on with it; and that is what
+    the run does if it is there.
+    """
+
+    path: str
+    chunks: Shape | None
+
+    def __chunkflow_target__(self) -> Target:
+        if self.chunks is None:
+            return open_target(self.path, overwrite=True)
+        target: Target = at("chunkflow.stores.zarr.create_local:BetweenTarget")(self.path, self.chunks)
+        return target
+
+
+@dataclass(frozen=True)
+class Published:
+    """The path of an output that an earlier run of the same call has published: it is there, and stays."""
+
+    path: str
+
+    def __chunkflow_target__(self) -> Target:
+        return open_target(self.path, overwrite=True)
+
+
 def _text(path: str | os.PathLike[Any]) -> str:
     text = os.fspath(path)
     if not isinstance(text, str):

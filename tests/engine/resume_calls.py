@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import chunkflow as cf
+import chunkflow.dask
 from chunkflow.engine import resume
+from chunkflow.engine.block_runner import BlockRunner
 
 CPU: dict[str, Any] = {"device": "cpu", "resume": True}
 PAUSE = 0.004
@@ -32,6 +36,37 @@ def counted(block: np.ndarray, folder: str) -> np.ndarray:
 def slow(folder: Path) -> Any:
     """The array, as an expression whose blocks take a while."""
     return cf.map(counted, cf.open(folder / "x.npy"), folder=str(folder), dtype="f4", workspace=0)
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[None]:
+    """Blocks of our own kernels are counted, and take a while, as those of `counted`."""
+    compute = BlockRunner._compute
+
+    def slowed(*args: Any) -> Any:
+        counted(np.empty(0), str(folder))
+        return compute(*args)
+
+    with patch.object(BlockRunner, "_compute", slowed):
+        yield
+
+
+def several(call: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    """A call of several passes of kernels of our own."""
+
+    def watching(folder: Path) -> Any:
+        with watched(folder):
+            return call(folder)
+
+    return watching
+
+
+def rows(folder: Path) -> Any:
+    """The array, as one of two dimensions in chunks of whole rows."""
+    path = folder / "rows.zarr"
+    if not path.exists():
+        cf.copy(array().reshape(960, 80), path, chunks=(16, 80), device="cpu")
+    return path
 
 
 KINDS: dict[str, Callable[[Path], Any]] = {
@@ -55,6 +90,67 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "cumulative sum": lambda folder: cf.store(cf.cumsum(slow(folder), axis=0), folder / "o.npy", budget="24kB", **CPU),
     "several outputs": lambda folder: cf.store(
         [(x := slow(folder)) * 2, x.sum(axis=0)], [folder / "o.npy", folder / "s.npy"], budget="48kB", **CPU
+    ),
+    "expression of two passes": lambda folder: cf.store(
+        (x := slow(folder)) - x.mean(), folder / "o.npy", budget="24kB", **CPU
+    ),
+    "outputs of several passes": lambda folder: cf.store(
+        [(x := slow(folder)).mean(axis=0), x / x.mean(axis=0).max(), x.max()],
+        [folder / "m.zarr", folder / "o.npy", folder / "g.npy"],
+        budget="48kB",
+        **CPU,
+    ),
+    "array between passes": lambda folder: cf.store(
+        (y := cf.cumsum(slow(folder), axis=0)) / y.max(), folder / "o.npy", budget="24kB", **CPU
+    ),
+    "median in an expression": several(
+        lambda folder: cf.store(
+            [np.median(x := cf.open(folder / "x.npy")), x - np.median(x, axis=0)],
+            [folder / "m.npy", folder / "o.npy"],
+            budget="60kB",
+            **CPU,
+        )
+    ),
+    "tasks of dask": lambda folder: chunkflow.dask.store(
+        [(x := slow(folder)) * 2, x.mean(axis=0)],
+        [folder / "o.npy", folder / "m.zarr"],
+        partition="32kB",
+        scheduler="sync",
+        **CPU,
+    ),
+    "rechunk": several(lambda folder: cf.rechunk(rows(folder), (960, 4), folder / "o.zarr", budget="70kB", **CPU)),
+    "fft to npy": several(
+        lambda folder: cf.fft.fftn(folder / "x.npy", axes=(2, 0), out=folder / "o.npy", budget="150kB", **CPU)
+    ),
+    "fft to zarr": several(lambda folder: cf.fft.fftn(rows(folder), out=folder / "o.zarr", budget="150kB", **CPU)),
+    "iterated stencil": lambda folder: cf.map_overlap(
+        lambda b: (counted(b, str(folder)) + np.roll(b, 1, 0)) / 2,
+        folder / "x.npy",
+        depth=(1, 0, 0),
+        boundary="periodic",
+        iterations=5,
+        steps_per_pass=1,
+        out=folder / "o.npy",
+        chunks=(64, -1, -1),
+        **CPU,
+    ),
+    "median": several(lambda folder: cf.median(folder / "x.npy", out=folder / "o.npy", chunks=(32, -1, -1), **CPU)),
+    "quantiles along an axis": several(
+        lambda folder: cf.quantile(
+            folder / "x.npy", [0.1, 0.5], axis=0, out=folder / "o.npy", chunks=(32, -1, -1), **CPU
+        )
+    ),
+    "histogram by a rule": several(
+        lambda folder: cf.histogram(folder / "x.npy", "auto", out=folder / "o.npy", chunks=(32, -1, -1), **CPU)
+    ),
+    "distinct values": several(
+        lambda folder: cf.unique(
+            (array() * 1000).astype("i4"),
+            return_counts=True,
+            out=(folder / "o.npy", folder / "n.npy"),
+            chunks=(32, -1, -1),
+            **CPU,
+        )
     ),
 }
 

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,7 +20,10 @@ from engine import resume_calls
 from engine.resume_calls import KINDS
 
 import chunkflow as cf
+import chunkflow.dask
 from chunkflow.engine import resume
+from chunkflow.engine.block_runner import BlockRunner
+from chunkflow.engine.passes import Passes
 from chunkflow.errors import OutputBusyError, OutputExistsError, ResumeError, UnsupportedError
 
 STEP = 16
@@ -153,7 +158,7 @@ def test_a_call_that_does_not_resume_loses_nothing(folder: Path) -> None:
 
 def test_after_the_system_has_been_shut_down_it_begins_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped(folder)
-    monkeypatch.setattr(resume, "_boot", lambda: "another one")
+    monkeypatch.setattr(resume, "boot", lambda: "another one")
     whole = Stopping()
     cf.map(whole, folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
     np.testing.assert_array_equal(stored(folder / "o.npy"), X)
@@ -173,14 +178,160 @@ def test_what_cannot_be_gone_on_with_is_refused_at_once(folder: Path) -> None:
     for out in (None, np.empty_like(X), folder / "o.h5:/d"):
         with pytest.raises(UnsupportedError, match="resume="):
             cf.map(untouched, folder / "x.npy", out=out, resume=True, **CPU)
+        with pytest.raises(UnsupportedError, match="resume="):
+            cf.median(folder / "x.npy", out=out, resume=True, device="cpu")
     with pytest.raises(cf.errors.ArgumentTypeError, match="resume=1"):
         cf.map(untouched, folder / "x.npy", out=folder / "o.npy", resume=1, **CPU)
-    with pytest.raises(UnsupportedError, match="several passes"):
-        cf.median(folder / "x.npy", axis=0, out=folder / "o.npy", resume=True, device="cpu")
     x = cf.open(folder / "x.npy")
-    with pytest.raises(UnsupportedError, match="more than one pass"):
-        cf.store(x - x.mean(), folder / "o.npy", resume=True, device="cpu")
+    with pytest.raises(UnsupportedError, match="resume="):
+        cf.store([x - x.mean(), x.sum()], [folder / "o.npy", np.empty(())], resume=True, device="cpu")
     assert names(folder) == ["x.npy"]
+
+
+# -- Several passes ----------------------------------------------------------------------------------------------
+
+QUANTILE: dict[str, Any] = {"q": 0.3, "chunks": (32, -1, -1), "device": "cpu"}  # 30 blocks in each of two passes
+
+
+@contextmanager
+def stopping(at: int) -> Iterator[list[int]]:
+    """The block number `at` of all passes fails; gives a list that has one item for each block."""
+    compute, made = BlockRunner._compute, list[int]()
+
+    def stop(*args: Any) -> Any:
+        made.append(len(made))
+        if len(made) == at:
+            raise StoppedError
+        return compute(*args)
+
+    with patch.object(BlockRunner, "_compute", stop):
+        yield made
+
+
+def half_a_quantile(folder: Path, **options: Any) -> dict[str, Any]:
+    """A call that has ended early, in its second pass."""
+    call = {"x": folder / "x.npy", "out": folder / "o.npy", "resume": True, **QUANTILE, **options}
+    with stopping(45), pytest.raises(StoppedError):
+        cf.quantile(**call)
+    return call
+
+
+def test_passes_that_are_done_are_not_made_again(folder: Path) -> None:
+    call = half_a_quantile(folder)
+    assert not (folder / "o.npy").exists()
+    with stopping(-1) as made:
+        cf.quantile(**call)
+    assert 0 < len(made) <= 30
+    assert stored(folder / "o.npy") == np.quantile(X, 0.3)
+    assert names(folder) == ["o.npy", "x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"q": 0.4}, "the function and its arguments"),
+        ({"chunks": (16, -1, -1)}, "the function and its arguments"),
+        ({"budget": "8MB"}, "budget=: None then, 8MB now"),
+        ({"x": X}, "array 0"),
+    ],
+    ids=["argument", "blocks", "budget", "array"],
+)
+def test_another_call_of_several_passes_is_refused(folder: Path, change: dict[str, Any], said: str) -> None:
+    call = half_a_quantile(folder)
+    before = names(folder)
+    with pytest.raises(ResumeError, match=said):
+        cf.quantile(**call | change)
+    assert names(folder) == before
+    cf.quantile(**call)
+    assert stored(folder / "o.npy") == np.quantile(X, 0.3)
+
+
+def test_what_several_passes_left_is_not_lost_by_a_slip(folder: Path) -> None:
+    call = half_a_quantile(folder)
+    before = names(folder)
+    for other in (call | {"resume": False}, call | {"resume": False, "overwrite": True}):
+        with stopping(1), pytest.raises(ResumeError, match="resume=True"):
+            cf.quantile(**other)
+    for resumes in (False, True):
+        with pytest.raises(ResumeError, match="resume=True"):
+            cf.map(np.negative, folder / "x.npy", out=folder / "o.npy", resume=resumes, **CPU)
+    assert names(folder) == before
+    (left,) = cf.leftovers(folder)
+    assert left.resumes
+    assert cf.leftovers(folder / "o.npy") == (left,)
+    assert cf.recover(folder) == ()
+    assert names(folder) == before
+    cf.clean(folder)
+    assert names(folder) == ["x.npy"]
+
+
+def test_passes_that_have_not_begun_leave_nothing(folder: Path) -> None:
+    with stopping(1), pytest.raises(StoppedError):
+        cf.median(folder / "x.npy", out=folder / "o.npy", resume=True, device="cpu")
+    assert names(folder) == ["x.npy"]
+
+
+def test_after_a_shutdown_all_passes_are_made_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = half_a_quantile(folder)
+    monkeypatch.setattr(resume, "boot", lambda: "another one")
+    with stopping(-1) as made:
+        cf.quantile(**call)
+    assert len(made) >= 60
+    assert stored(folder / "o.npy") == np.quantile(X, 0.3)
+
+
+def test_outputs_of_passes_that_are_done_stay(folder: Path) -> None:
+    x = cf.open(folder / "x.npy")
+    call: dict[str, Any] = {"outs": [folder / "mean.npy", folder / "o.npy"], "budget": "24kB", "resume": True}
+    with stopping(30), pytest.raises(StoppedError):
+        cf.store([x.mean(), x - x.mean()], device="cpu", **call)
+    inode = (folder / "mean.npy").stat().st_ino
+    with pytest.raises(ResumeError, match="the function and its arguments"):
+        cf.store([x.mean(), x + x.mean()], device="cpu", **call)
+    x = cf.open(folder / "x.npy")
+    mean, rest = cf.store([x.mean(), x - x.mean()], device="cpu", **call)
+    assert (folder / "mean.npy").stat().st_ino == inode
+    np.testing.assert_array_equal(rest, X - mean)
+    assert names(folder) == ["mean.npy", "o.npy", "x.npy"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_call_that_had_only_to_clean_up_gives_what_it_made(folder: Path, overwrite: bool) -> None:
+    call: dict[str, Any] = {"resume": True, "overwrite": overwrite, **QUANTILE}
+    with patch.object(Passes, "end", lambda passes: passes._claim.leave()):
+        cf.quantile(folder / "x.npy", out=folder / "o.npy", **call)
+    inode = (folder / "o.npy").stat().st_ino
+    with stopping(1):
+        assert cf.quantile(folder / "x.npy", out=folder / "o.npy", **call) == np.quantile(X, 0.3)
+    assert (folder / "o.npy").stat().st_ino == inode
+    assert names(folder) == ["o.npy", "x.npy"]
+
+
+def test_an_output_that_is_given_by_position_is_found_too(folder: Path) -> None:
+    for _ in range(2):
+        with patch.object(Passes, "end", Passes.stop):
+            found = cf.rechunk(X, (960, 1, 1), folder / "o.zarr", resume=True, device="cpu")
+    np.testing.assert_array_equal(found[...], X)
+    cf.clean(folder)
+    assert names(folder) == ["o.zarr", "x.npy"]
+
+
+def test_members_of_two_groups_do_not_meet(folder: Path) -> None:
+    one, other = (half_a_quantile(folder, out=folder / f"{name}.zarr" / "o") for name in "ab")
+    for call in (other, one):
+        cf.quantile(**call)
+        assert stored(call["out"]) == np.quantile(X, 0.3)
+    assert names(folder) == ["a.zarr", "b.zarr", "x.npy"]
+
+
+def test_functions_of_ours_are_known_by_what_they_were_given(folder: Path) -> None:
+    call: dict[str, Any] = {"out": folder / "h.npy", "chunks": (16, -1, -1), "resume": True, "device": "cpu"}
+    with patch.multiple(resume, EVERY=0.0, SHARE=0), stopping(20), pytest.raises(StoppedError):
+        cf.histogram(folder / "x.npy", [0, 0.5, 1], **call)
+    with pytest.raises(ResumeError, match="the function"):
+        cf.histogram(folder / "x.npy", [0, 0.1, 1], **call)
+    found, _ = cf.histogram(folder / "x.npy", [0, 0.5, 1], **call)
+    np.testing.assert_array_equal(found, np.histogram(X, [0, 0.5, 1])[0])
 
 
 # -- Processes that are killed -----------------------------------------------------------------------------------
@@ -207,6 +358,37 @@ def call(kind: str, folder: Path) -> subprocess.Popen[str]:
 def calls_of(folder: Path) -> int:
     path = folder / "calls"
     return path.stat().st_size if path.exists() else 0
+
+
+def test_tasks_of_dask_that_are_done_are_not_made_again(folder: Path) -> None:
+    x = cf.map(np.negative, cf.open(folder / "x.npy"))
+    call: dict[str, Any] = {"partition": "16kB", "device": "cpu", "scheduler": "sync", "resume": True}
+    outs = [folder / "o.npy", folder / "m.zarr"]
+    with stopping(40), pytest.raises(StoppedError):
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call)
+    with pytest.raises(ResumeError, match="resume=True"):
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call | {"resume": False})
+    with pytest.raises(ResumeError, match=r"partition=.* then, .* now"):
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call | {"partition": "32kB"})
+    with stopping(-1) as made:
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call)
+    with stopping(-1) as whole:
+        o, m = chunkflow.dask.store([x * 2, x.mean(axis=0)], [folder / "w.npy", folder / "n.zarr"], **call)
+    assert len(made) == len(whole) - 39
+    np.testing.assert_array_equal(stored(outs[0]), o)
+    np.testing.assert_array_equal(stored(outs[1]), m)
+    assert names(folder) == ["m.zarr", "n.zarr", "o.npy", "w.npy", "x.npy"]
+
+
+def test_tasks_of_dask_are_refused_what_cannot_be_gone_on_with(folder: Path) -> None:
+    x = cf.open(folder / "x.npy")
+    with pytest.raises(UnsupportedError, match="resume="):
+        chunkflow.dask.store(x + 1, folder / "o.h5", resume=True, device="cpu")
+    with patch.object(Passes, "end", lambda passes: passes._claim.leave()):  # killed when there was only to clean up
+        chunkflow.dask.store(x + 1, folder / "o.npy", resume=True, device="cpu", scheduler="sync")
+    found = chunkflow.dask.store(x + 1, folder / "o.npy", resume=True, device="cpu", scheduler="sync")
+    np.testing.assert_array_equal(found, X + 1)
+    assert names(folder) == ["o.npy", "x.npy"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -25,6 +25,7 @@ from chunkflow.api.operation import (
 from chunkflow.core import chunking
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.dry_run import is_dry, named, stand_ins
+from chunkflow.engine.passes import current as current_passes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
@@ -82,18 +83,24 @@ def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Re
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
     created = open_target_of(options).footprint is None
     last = replace(options, budget=budget, chunks=plan.passes[-1].result.chunks if created else None)
-    scratch, current = Scratch(open_target_of(options).name, "fft"), x
+    scratch, current, passes = Scratch(open_target_of(options).name, "fft"), x, current_passes()
+    places: list[Any] = []
     try:
         for number, each in enumerate(plan.passes):
             if number + 1 == len(plan.passes):
                 chosen = last if last.out is not None else replace(last, out=_reused(current, each, number))
             elif _is_like(options.out, each.result):
                 chosen = replace(first, out=options.out)  # the output takes the intermediate array as well
+            elif passes is not None:
+                chosen = replace(first, out=passes.place(each.result))
+                places.append(chosen.out)
             elif plan.on_disk:
                 chosen = replace(first, out=_scratch(scratch.folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
             current = do(_request(each, current, chosen))
+            if passes is not None and number:
+                passes.has_read(places[number - 1])
             if scratch.is_made and number:  # this array has been read
                 remove_directory(os.path.join(scratch.folder, str(number - 1)))
         return current
@@ -117,7 +124,10 @@ def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Opti
         wish = spec.chunks
     found = target.describe(shape, dtype, wish)
     between = ArraySpec(name, *result_of(spec.shape, spec.dtype, steps[:1]))
-    on_disk = not (_is_like(options.out, between) or (found.storage.in_memory and _room_for(steps, spec, options)))
+    resumes = bool(options.resume) or current_passes() is not None
+    on_disk = resumes or not (
+        _is_like(options.out, between) or (found.storage.in_memory and _room_for(steps, spec, options))
+    )
     return plan_transform(name, steps, spec, found, options.budget, options.device, on_disk=on_disk, strict=strict)
 
 

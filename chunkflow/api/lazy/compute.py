@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 import numpy as np
 
+from chunkflow import devices
 from chunkflow.api import mapping
 from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
@@ -19,12 +20,16 @@ from chunkflow.engine.dry_run import named
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.passes import call_of_passes, current, going_on, refuse_left
 from chunkflow.engine.prepare import prepared
+from chunkflow.engine.resume import check_resume
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation, placeholders
 from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode, node_of
+from chunkflow.graph.recognition import recognized
+from chunkflow.kernels.digest import digest
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import is_labelled
+from chunkflow.stores import Published, is_labelled, open_target
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.foreign.xarray import held
 from chunkflow.system import interrupts
@@ -136,7 +141,7 @@ def store(
             )
     options = Options(budget=budget, device=device, out_chunks=chunks, overwrite=overwrite, sync=sync, resume=resume)
     with asked(checksum, outs):
-        results = tuple(_evaluated(wanted, options, progress).values())
+        results = tuple((_gone_on_with if resume else _evaluated)(wanted, options, progress).values())
     return results if isinstance(arrays, list | tuple) else results[0]
 
 
@@ -166,10 +171,27 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
 def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
     """Results of nodes, as their users get them."""
     targets = {_target(node): out for node, out in wanted.items()}
+    refuse_left(tuple(wanted.values()))
     with ExitStack() as stack:
         whole = Evaluation(options, watching(progress))
         done = named(lambda: whole.run(targets, stack), options, lambda: whole.plan_all(targets))
     return {node: _finished(node, done[_target(node)], out) for node, out in wanted.items()}
+
+
+def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
+    """As `_evaluated`, of passes of which an earlier call may have made some."""
+    targets = [open_target(out, overwrite=True) for out in wanted.values()]
+    check_resume(options.resume, targets)
+    device = devices.resolve(options.device)
+    nodes, arrays = recognized(wanted)
+    said = options.resume if isinstance(options.resume, str) else nodes
+    call = call_of_passes(digest(("store", said, options.out_chunks)), arrays, targets, options.budget, device)
+    with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
+        passes = current()
+        there = set[str]() if passes is None else passes.published
+        known = {target.name: Published(target.name) for target in targets if target.name in there}
+        places = {node: known.get(t.name, out) for (node, out), t in zip(wanted.items(), targets, strict=True)}
+        return _evaluated(places, replace(options, budget=budget, resume=False), progress)
 
 
 def _target(node: Node) -> Node:

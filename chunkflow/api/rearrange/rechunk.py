@@ -23,7 +23,8 @@ from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.engine.dry_run import named
-from chunkflow.errors import ArgumentError, BudgetError, UnsupportedError
+from chunkflow.engine.passes import current
+from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import open_target, scratch_array, spec_of
@@ -132,7 +133,7 @@ def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) 
     if has_lazy(x):
         check_lazily(chosen, "rechunk")
     plan = functools.partial(_plan_into, x, chunks, chosen)
-    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), chosen, plan=plan, resumes=True)
+    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), chosen, plan=plan)
 
 
 def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
@@ -152,11 +153,11 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
     last = replace(options, budget=budget, chunks=wish)
     if plan.intermediate is None:
         return execute(moved(x, last, block=plan.blocks[0]))
-    if options.resume:
-        raise UnsupportedError(
-            "resume=: rechunk takes two passes within this budget, and only runs of one can be gone on with: raise "
-            "budget="
-        )
+    if (passes := current()) is not None:
+        out = passes.place(ArraySpec("", spec.shape, spec.dtype, plan.intermediate))
+        first = replace(last, out=out, chunks=None, overwrite=False, sync=False)
+        found = execute(moved(x, first, block=plan.blocks[0]))
+        return execute(moved(found, last, block=plan.blocks[1]))
     directory = Scratch(target.name, "rechunk")
     try:
         between = os.path.join(directory.folder, "between.zarr")

@@ -19,6 +19,7 @@ from chunkflow.core.nest import Strips, nest
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import is_dry, rename
+from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
@@ -262,14 +263,19 @@ def all_stored(found: Sequence[np.ndarray], targets: Sequence[Target], options: 
     """Write results in host memory to their targets, of which all appear or none does. In a dry run none does."""
     if is_dry():
         return tuple(found)
+    specs = [target.describe(array.shape, array.dtype, None) for array, target in zip(found, targets, strict=True)]
+    turn = None if (passes := current()) is None else passes.begin(specs, targets)
+    if turn is not None and turn.done is not None:
+        return turn.done
+    marks = [] if turn is None else [turn.mark]
     sinks: list[Sink] = []
     try:
-        for array, target in zip(found, targets, strict=True):
-            spec = target.describe(array.shape, array.dtype, None)
+        for array, target, spec in zip(found, targets if turn is None else turn.targets, specs, strict=True):
             sinks.append(target.open(spec))
             sinks[-1].write(grid.whole(spec.shape), array.astype(spec.dtype, copy=False))
-        return commit_all(sinks, sync=options.sync)
+        results = commit_all([*marks, *sinks], sync=options.sync)[len(marks) :]
     except BaseException:
-        for sink in sinks:
+        for sink in (*marks, *sinks):
             sink.abort()
         raise
+    return results if turn is None else turn.finished(results)

@@ -34,13 +34,14 @@ from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import output_axes
 from chunkflow.core.spec import Storage
 from chunkflow.engine.budget import lease
+from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentError, ResultError, ResultTypeError
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
-from chunkflow.stores import spec_of
+from chunkflow.stores import Between, spec_of
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source
 from chunkflow.stores.publication.scratch import Scratch
@@ -190,17 +191,23 @@ class _Work:
         """Run the passes. They alternate between two stores, and the last one writes the output."""
         sizes = self.plan.steps
         held: list[Any] = [self.options.out if self.alternates else None, None]
-        source, result = self.asked.arrays[_first(self.asked.arrays)], None
+        source, result, passes = self.asked.arrays[_first(self.asked.arrays)], None, current()
+        places: list[Between] = []
         try:
             for number, steps in enumerate(sizes, 1):
                 last, side = number == len(sizes), (len(sizes) - number) % 2
-                if last and (self.options.out is not None or self.scratch is not None):
+                if last and (self.options.out is not None or self.scratch is not None or passes is not None):
                     target = self.options.out
+                elif passes is not None:
+                    target = passes.place(self.pacing.between)
+                    places.append(target)
                 else:
                     target = held[side]
                     if target is None and self.scratch is not None:
                         target = os.path.join(self.scratch.folder, f"{side}.npy")
                 result = held[side] = source = self._pass(steps, source, target, last=last)
+                if passes is not None and number > 1:
+                    passes.has_read(places[number - 2])
             return result
         finally:
             held.clear()

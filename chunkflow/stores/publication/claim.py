@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from chunkflow.errors import OutputBusyError, ResumeError
+from chunkflow.stores.paths import passes_place
 from chunkflow.stores.publication.move import remove
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
 from chunkflow.stores.publication.settle import settle, take_up
@@ -43,6 +44,7 @@ class Claim:
     """
 
     def __init__(self, name: str, root: str | None = None, *, patches: bool = False, resumes: bool = False) -> None:
+        refuse_left(name)
         self.name, self.root, self.patches, self.resumes = name, root or name, patches, resumes
         self.inner = os.path.relpath(name, self.root)
         purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
@@ -58,6 +60,7 @@ class Claim:
         except BaseException:
             self.end()
             raise
+        _held.add(self.path)
 
     def _made(self) -> int:
         """Make the claim's file and lock it. What a dead run left under the name is settled first, or gone on with."""
@@ -71,15 +74,9 @@ class Claim:
                         self.is_left = True
                         return left
                     os.close(left)
-                    raise ResumeError(
-                        f"a run that made {self.name} has ended early, and left what can be gone on with: give "
-                        "resume=True to the same call, or remove it by `chunkflow clean`"
-                    ) from None
+                    raise _left_early(self.name) from None
                 if not settle(self.path):
-                    raise OutputBusyError(
-                        f"{self.name} is being written by {_who(self.path)}, which has locked {self.path}: wait for "
-                        "it, or choose another output"
-                    ) from None
+                    raise _busy(self.name, self.path) from None
                 continue
             if lock(fd) and is_at(fd, self.path):
                 return fd
@@ -114,9 +111,47 @@ class Claim:
     def leave(self) -> None:
         """Leave all as it is to the run that settles it. Idempotent."""
         fd, self._fd = self._fd, -1
+        _held.discard(self.path)
         if fd >= 0:
             with suppress(OSError):
                 os.close(fd)
+
+
+_held: set[str] = set()
+"""Claims of this process."""
+
+
+def refuse_left(output: str) -> None:
+    """Refuse an output which a call of several passes makes, or has made in part: another one than the present call.
+
+    Raises
+    ------
+    OutputBusyError
+        The call is alive.
+    ResumeError
+        It has ended early.
+    """
+    path = hidden(passes_place(output), "", CLAIM)
+    if path in _held or not os.path.lexists(path):
+        return
+    if (left := take_up(path)) is not None:
+        os.close(left)
+        raise _left_early(output)
+    if not settle(path):
+        raise _busy(output, path)
+
+
+def _left_early(name: str) -> ResumeError:
+    return ResumeError(
+        f"a run that made {name} has ended early, and left what can be gone on with: give resume=True to the same "
+        "call, or remove it by `chunkflow clean`"
+    )
+
+
+def _busy(name: str, path: str) -> OutputBusyError:
+    return OutputBusyError(
+        f"{name} is being written by {_who(path)}, which has locked {path}: wait for it, or choose another output"
+    )
 
 
 def _who(path: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from chunkflow.stores.paths import passes_place
 from chunkflow.stores.publication.move import DOCUMENTS, Move, remove
 from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
@@ -136,6 +137,29 @@ def settle(path: str, *, keep: bool = False) -> bool:
     return True
 
 
+def finish(path: str) -> None:
+    """Finish what a dead run had agreed on, if it was a file or directory at this path that decided."""
+    claim = hidden(path, "", CLAIM)
+    committed = False
+    with suppress(OSError, ValueError, KeyError), _open(claim) as record:
+        committed = record is not None and bool(record.committed)
+    if committed:
+        settle(claim)
+
+
+def hidden_by(output: str) -> str | None:
+    """Hidden path of an output that has a claim, be its run alive or not; None if there is no claim."""
+    try:
+        fd = os.open(hidden(output, "", CLAIM), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        said = lines(fd)
+    finally:
+        os.close(fd)
+    return _Record(hidden(output, "", CLAIM), -1, said).partial if said else None
+
+
 def take_up(path: str) -> int | None:
     """The open and locked claim of a dead run that can be gone on with; None if there is none of that kind.
 
@@ -174,6 +198,9 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
                     _settled(follower, committed, done, keep)
             if keep and record.resumes and not committed:
                 return
+            if record.resumes and os.path.isdir(record.partial):
+                for name in filter(is_claim, os.listdir(record.partial)):  # of passes: one may decide for the output
+                    finish(os.path.join(record.partial, name[1 : -len(CLAIM)]))
             for hidden_path in (record.partial, record.old, record.state):
                 remove(hidden_path)
             if record.inner != ".":
@@ -210,7 +237,7 @@ def left_in(directory: str) -> list[Left]:
 def beside(output: str) -> list[Left]:
     """What dead runs that wrote an output left beside it."""
     found: list[Left] = []
-    for above in {os.path.dirname(output), *_zarr_roots(output)}:
+    for above in {os.path.dirname(output), os.path.dirname(passes_place(output)), *_zarr_roots(output)}:
         with suppress(OSError):
             found += [left for left in _left_among(above, sorted(os.listdir(above))) if _is_of(left, output)]
     return found
@@ -219,7 +246,7 @@ def beside(output: str) -> list[Left]:
 def _is_of(left: Left, output: str) -> bool:
     """Whether something belongs to an output, or to intermediate results of it."""
     rest = left.output.removeprefix(output)
-    return rest != left.output and (not rest or rest in SCRATCH)
+    return left.output == passes_place(output) or (rest != left.output and (not rest or rest in SCRATCH))
 
 
 def _zarr_roots(output: str) -> Iterator[str]:

@@ -101,6 +101,10 @@ class ZarrPathTarget:
         """The sink; with a `claim` that is left it goes on with what lies there."""
         return ZarrPathSink(self, spec, claim)
 
+    def opened(self, spec: ArraySpec) -> Any:
+        """The finished array, for the user."""
+        return zarr.open_array(self.name, mode="r+")
+
     def encoder(self, spec: ArraySpec) -> Encoder | None:
         return encoder_for(_created({}, spec, self.version))
 
@@ -115,6 +119,24 @@ class ZarrPathTarget:
         self._check_existing()
 
 
+class BetweenTarget(ZarrPathTarget):
+    """An array of uncompressed chunks, for intermediate results that a later run may go on with."""
+
+    def __init__(self, path: str, chunks: Shape) -> None:
+        super().__init__(path, overwrite=True)
+        self._chunks = chunks
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        spec = created_spec(self.name, shape, dtype, self._chunks)
+        return spec.with_storage(copies=1.0)  # raw bytes, gathered
+
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        return None
+
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> ZarrPathSink:
+        return ZarrPathSink(self, spec, claim, compressors=None)
+
+
 def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
     """A new array in a store of zarr's."""
     return zarr.create_array(
@@ -123,8 +145,7 @@ def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
         chunks=spec.chunks or "auto",
         dtype=spec.dtype,
         zarr_format=2 if version == 2 else 3,
-        **compressors(spec.dtype, version),
-        **options,
+        **{**compressors(spec.dtype, version), **options},
     )
 
 
@@ -206,7 +227,7 @@ def _keys(path: str, version: int) -> dict[str, Any]:
 
 def _key_encoding(given: Any) -> dict[str, Any]:
     """A naming of chunks that zarr has; `ValueError` for all else."""
-    how = {"name": given} if isinstance(given, str) else given
+    how: dict[str, Any] = {"name": given} if isinstance(given, str) else dict(given)
     name, settings = how["name"], how if "separator" in how else how.get("configuration") or {}
     separator = settings.get("separator", "/" if name == "default" else ".")
     if name not in ("default", "v2") or separator not in ("/", "."):
@@ -222,8 +243,8 @@ class ZarrPathSink:
 
     shared: Any
 
-    def __init__(self, target: ZarrPathTarget, spec: ArraySpec, claim: Claim | None = None) -> None:
-        self.spec, self._target = spec, target
+    def __init__(self, target: ZarrPathTarget, spec: ArraySpec, claim: Claim | None = None, **options: Any) -> None:
+        self.spec, self._target, self._options = spec, target, options
         self._claim = claim
         self._renewed = False
         self._undo = ExitStack()
@@ -259,6 +280,7 @@ class ZarrPathSink:
             version,
             **named,
             **(_keys(target.name, version) if target.overwrite else {}),
+            **self._options,
         )
         if os.path.lexists(target.name):
             shutil.copymode(target.name, place)

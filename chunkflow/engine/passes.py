@@ -1,0 +1,308 @@
+"""Calls of several passes that a later call goes on with: which passes are done, and the arrays between them.
+
+Such a call has a hidden directory beside its output. Its passes are numbered in the order in which they begin, which is
+the same in each call: what a pass gives decides on the next one. The results of a pass are written there, those too
+that it would give in memory, and are published together with a mark that says that it is done. A later call gets the
+results of a pass that is marked, and does not make it again. Within a pass it goes on as `chunkflow.engine.resume`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices.protocol import Device
+from chunkflow.engine import resume
+from chunkflow.engine.budget import Budget, bytes_left
+from chunkflow.engine.dry_run import is_dry
+from chunkflow.engine.resume import BOOT, Resumption, compare, identities, outputs_of, versions
+from chunkflow.errors import ReadError, ResumeError, WriteError
+from chunkflow.planner.plan import Plan
+from chunkflow.stores import Between, Published, identity, open_target
+from chunkflow.stores.failures import translated
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.identity import Identity
+from chunkflow.stores.paths import passes_place
+from chunkflow.stores.protocol import Target
+from chunkflow.stores.publication import claim as claims
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.journal import Journal
+from chunkflow.stores.publication.mark import Mark
+from chunkflow.stores.publication.move import remove
+from chunkflow.stores.publication.settle import finish, hidden_by
+from chunkflow.system.context import run_variable
+
+_DONE = ".done"
+_LIMIT = "limit"
+"""What a call had of its budget, in which a later one makes the same passes."""
+
+
+@dataclass
+class Passes:
+    """The passes of one call.
+
+    Attributes
+    ----------
+    folder : str
+        Path of the directory of what lies between them.
+    limit : str
+        Bytes of the budget for all of them, as text.
+    """
+
+    folder: str
+    limit: str
+    _claim: Claim
+    _names: frozenset[str]
+    is_begun: bool
+    read: Sequence[Identity]
+    """What the arrays were when the first of these calls opened them."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _places: Iterator[int] = field(default_factory=itertools.count)
+
+    @classmethod
+    def open(cls, targets: Sequence[Target], call: Mapping[str, str], limit: Callable[[], int]) -> Passes:
+        """Take up what an earlier call left, or begin.
+
+        Raises
+        ------
+        ResumeError
+            What is left is of another call.
+        OutputBusyError
+            A run that is alive makes the same output.
+        WriteError
+            The directory cannot be made.
+        """
+        output = targets[0].name
+        with translated(WriteError, f"cannot keep intermediate results of {output}", output):
+            claim = _claim(output)
+            try:
+                known = Journal(claim.state).call if claim.is_left else None
+                if known is not None and known.get(BOOT) != call[BOOT]:
+                    known = None  # not all may have come to the disk
+                if known is not None:
+                    compare({k: v for k, v in known.items() if k != _LIMIT}, call, output)
+                elif claim.is_left:
+                    claim.end()
+                    claim = _claim(output)
+                if known is None:
+                    known = {**call, _LIMIT: str(limit())}
+                    os.mkdir(claim.partial, 0o700)
+                    journal = Journal(claim.state)
+                    journal.begin(known)
+                    journal.close()
+            except BaseException:
+                claim.leave() if claim.is_left else claim.end()
+                raise
+        names = frozenset(target.name for target in targets)
+        return cls(claim.partial, known[_LIMIT], claim, names, claim.is_left, identities(known))
+
+    @staticmethod
+    def marked(folder: str) -> set[str]:
+        """Names of the outputs that passes have published already."""
+        marks = (entry.path for entry in os.scandir(folder) if entry.name.endswith(_DONE))
+        return {name for mark in marks for name in Mark.said_by(mark)}
+
+    def call(self, plan: Plan, device: Device) -> dict[str, str]:
+        """What one of the passes is, beside what the whole call is."""
+        return {
+            "the call": os.path.basename(self.folder),
+            "the device": device.model,
+            **outputs_of(plan),
+            BOOT: resume.boot(),
+        }
+
+    @property
+    def published(self) -> set[str]:
+        """Names of the call's outputs that have been published already."""
+        return self.marked(self.folder)
+
+    def begin(self, outputs: Sequence[ArraySpec], targets: Sequence[Target]) -> NumberedPass | None:
+        """The next pass. None if it writes to what a later call finds changed, so that it makes the pass again."""
+        known = [self._knows(target, spec) for target, spec in zip(targets, outputs, strict=True)]
+        if not all(known):
+            return None
+        number = next(self._numbers)
+        path = os.path.join(self.folder, f"{number}{_DONE}")
+        mark = Mark(path, self._claim.name, [target.name for target in targets if target.name in self._names])
+        finish(path)
+        in_memory = [not hasattr(target, "claim") for target in targets]
+        places = [os.path.join(self.folder, f"{number}.{i}.npy") for i in range(len(targets))]
+        if os.path.lexists(path):
+            found = [
+                np.load(place) if memory else self._found(target, spec)
+                for target, spec, place, memory in zip(targets, outputs, places, in_memory, strict=True)
+            ]
+            return NumberedPass(self, [], in_memory, mark, tuple(found))
+        chosen = [
+            open_target(place) if memory else target
+            for target, place, memory in zip(targets, places, in_memory, strict=True)
+        ]
+        return NumberedPass(self, chosen, in_memory, mark)
+
+    def _knows(self, target: Target, spec: ArraySpec) -> bool:
+        if hasattr(target, "claim"):
+            return target.name in self._names or os.path.dirname(target.name) == self.folder
+        return target.footprint is None and spec.storage.in_memory
+
+    def _found(self, target: Any, spec: ArraySpec) -> Any:
+        """What a pass that is done has written."""
+        if os.path.dirname(target.name) == self.folder and not os.path.lexists(target.name):
+            return _GoneArray(spec)
+        if not os.path.lexists(target.name):
+            raise ResumeError(
+                f"resume=True: {target.name} had been published by this call, and is no longer there: remove what is "
+                "left of the call by `chunkflow clean`"
+            )
+        return target.opened(spec)
+
+    def place(self, spec: ArraySpec) -> Between:
+        """A place for an array between two passes: ``out=`` of the pass that makes it."""
+        path = os.path.join(self.folder, "between-dry" if is_dry() else f"between-{next(self._places)}")
+        return Between(f"{path}.npy" if spec.chunks is None else f"{path}.zarr", spec.chunks)
+
+    @staticmethod
+    def has_read(place: Between) -> None:
+        """Remove an array between two passes, which both are done."""
+        with suppress(OSError):
+            if os.path.lexists(place.path):
+                os.rename(place.path, f"{place.path}.read")  # a part of an array is none
+            remove(f"{place.path}.read")
+
+    def end(self) -> None:
+        """Remove all: the outputs have their names."""
+        self._claim.end()
+
+    def stop(self) -> None:
+        """Leave what is done to a later call; remove all if that is nothing."""
+        if self.is_begun:
+            self._claim.leave()
+        else:
+            self._claim.end()
+
+
+@dataclass
+class NumberedPass:
+    """One of the passes. Where it is `done`, that is what it gave; else its results go to the `targets`."""
+
+    _passes: Passes
+    targets: list[Target]
+    _in_memory: list[bool]
+    mark: Mark
+    done: tuple[Any, ...] | None = None
+
+    def stopped(self, resumption: Resumption | None) -> None:
+        """The pass has ended early."""
+        self.mark.abort()
+        self._passes.is_begun |= resumption is not None and resumption.has_left
+
+    def finished(self, results: Sequence[Any]) -> tuple[Any, ...]:
+        """The results for the caller, after the mark and they have been published."""
+        self._passes.is_begun = True
+        return tuple(
+            np.load(target.name) if memory else result
+            for target, memory, result in zip(self.targets, self._in_memory, results, strict=True)
+        )
+
+
+class _GoneArray:
+    """In place of an array between two passes which both are done: it is gone, and nobody reads it."""
+
+    footprint: Footprint | None = None
+
+    def __init__(self, spec: ArraySpec) -> None:
+        self.spec = spec
+        self.shape, self.dtype, self.ndim = spec.shape, spec.dtype, len(spec.shape)
+
+    def __chunkflow_source__(self) -> _GoneArray:
+        return self
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        raise ReadError(f"{self.spec.name} has been read by a pass that is done, and removed")
+
+    def view(self, region: Region) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        """See `Source.close`: nothing is open."""
+
+
+def _claim(output: str) -> Claim:
+    return Claim(passes_place(output), resumes=True)
+
+
+_current: ContextVar[Passes | None] = run_variable("chunkflow_passes", None)
+
+
+def current() -> Passes | None:
+    """The passes of the present call, if a later one may go on with it."""
+    return _current.get()
+
+
+def refuse_left(outs: Any) -> None:
+    """Refuse outputs among which are some that an earlier call of several passes has made in part.
+
+    Each would be refused when its own pass begins: this is for calls of which that is not the first one.
+    """
+    if current() is None:
+        for out in outs if isinstance(outs, tuple) else (outs,):
+            if isinstance(out, str | os.PathLike) and "://" not in os.fspath(out):
+                claims.refuse_left(os.path.realpath(out))
+
+
+def as_published(outs: Any) -> Any:
+    """Outputs as they are given, but for paths that an earlier call has published before it ended early.
+
+    It had not come to the end of its intermediate results, say. So the same call finds its outputs, and not that they
+    exist already.
+    """
+    if isinstance(outs, tuple):
+        return tuple(as_published(out) for out in outs)
+    if isinstance(outs, str | os.PathLike) and "://" not in os.fspath(outs):
+        name = os.path.realpath(outs)
+        with suppress(OSError, ValueError):
+            folder = hidden_by(passes_place(name))
+            if folder is not None and os.path.lexists(name) and name in Passes.marked(folder):
+                return Published(name)
+    return outs
+
+
+@contextmanager
+def going_on(targets: Sequence[Target], call: Mapping[str, str], budget: Any, device: Device) -> Iterator[Any]:
+    """A context for all passes of a call. It gives the budget for them: a share of what is free is fixed for good."""
+    fixed = isinstance(budget, Budget)
+    passes = Passes.open(targets, call, lambda: bytes_left(budget, device))
+    before = _current.set(passes)
+    try:
+        with identity.going_on(passes.read):
+            yield budget if fixed else int(passes.limit)
+    except BaseException:
+        _current.reset(before)
+        passes.stop()
+        raise
+    _current.reset(before)
+    passes.end()
+
+
+def call_of_passes(
+    function: str, arrays: Mapping[str, str], targets: Sequence[Target], budget: Any, device: Device
+) -> dict[str, str]:
+    """What a call of several passes is: equal for calls that give the same result to the bit."""
+    limit = budget.limit_on(device) if isinstance(budget, Budget) else budget
+    return {
+        **versions(),
+        "the device": device.model,
+        "the function and its arguments": function,
+        **arrays,
+        **{f"output {i}": target.name for i, target in enumerate(targets)},
+        "budget=": str(limit),
+        BOOT: resume.boot(),
+    }
