@@ -143,7 +143,7 @@ class Passes:
             ]
             return NumberedPass(self, [], in_memory, mark, tuple(found))
         chosen = [
-            open_target(place) if memory else target
+            open_target(Between(place, None)) if memory else target
             for target, place, memory in zip(targets, places, in_memory, strict=True)
         ]
         return NumberedPass(self, chosen, in_memory, mark)

@@ -38,7 +38,7 @@ def asked(checksum: Any, outs: Any = None) -> Iterator[None]:
     if checksum is not None and not isinstance(checksum, bool):
         raise ArgumentError(f"checksum={checksum!r} must be True, False, or None for the format's default")
     places = outs if isinstance(outs, list | tuple) else (outs,)
-    if checksum and not all(isinstance(out, str | os.PathLike) for out in places):
+    if checksum and not all(isinstance(out, str | os.PathLike) or getattr(out, "has_path", False) for out in places):
         raise ArgumentError(
             "checksum=True is for arrays that are created at a path: an array that exists keeps its codecs, and "
             "one in memory has none"

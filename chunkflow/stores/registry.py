@@ -19,6 +19,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.cf import warn_of
+from chunkflow.stores.checksums import asked
 from chunkflow.stores.paths import hdf5_named, hdf5_parts
 from chunkflow.stores.protocol import Source, Target, gaps_of
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
@@ -353,10 +354,11 @@ class Between:
     chunks: Shape | None
 
     def __chunkflow_target__(self) -> Target:
-        if self.chunks is None:
-            return open_target(self.path, overwrite=True)
-        target: Target = at("chunkflow.stores.zarr.create_local:BetweenTarget")(self.path, self.chunks)
-        return target
+        with asked(False):  # what the call asks for is for its outputs
+            if self.chunks is None:
+                return open_target(self.path, overwrite=True)
+            target: Target = at("chunkflow.stores.zarr.create_local:BetweenTarget")(self.path, self.chunks)
+            return target
 
 
 @dataclass(frozen=True)
@@ -364,6 +366,7 @@ class Published:
     """The path of an output that an earlier run of the same call has published: it is there, and stays."""
 
     path: str
+    has_path = True
 
     def __chunkflow_target__(self) -> Target:
         return open_target(self.path, overwrite=True)

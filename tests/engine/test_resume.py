@@ -24,7 +24,7 @@ import chunkflow.dask
 from chunkflow.engine import resume
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.passes import Passes
-from chunkflow.errors import OutputBusyError, OutputExistsError, ResumeError, UnsupportedError
+from chunkflow.errors import OutputBusyError, OutputExistsError, ReadError, ResumeError, UnsupportedError
 
 STEP = 16
 CPU: dict[str, Any] = {"device": "cpu", "chunks": (STEP, -1, -1)}
@@ -109,6 +109,58 @@ def test_a_changed_array_is_refused(folder: Path) -> None:
     np.save(folder / "x.npy", X + 1)
     with pytest.raises(ResumeError, match=r"array 0 \(.*x\.npy\)"):
         cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+
+
+def test_what_differs_in_an_array_is_said_in_words(folder: Path) -> None:
+    stopped(folder)
+    os.truncate(folder / "x.npy", X.nbytes)
+    np.save(folder / "x.npy", X[:-1])
+    with pytest.raises(ResumeError, match=r"array 0 \(.*x\.npy\): \(960, 10, 8\), <f4 then, \(959, 10, 8\), <f4 now"):
+        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+    np.save(folder / "y.npy", X)
+    os.replace(folder / "y.npy", folder / "x.npy")
+    with pytest.raises(ResumeError, match=r"x\.npy is another file \(\d+, not \d+\)"):
+        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+
+
+def test_permissions_and_links_may_change(folder: Path) -> None:
+    stopped(folder)
+    (folder / "x.npy").chmod(0o600)
+    os.link(folder / "x.npy", folder / "y.npy")
+    cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+    np.testing.assert_array_equal(stored(folder / "o.npy"), X)
+
+
+def _chunked(folder: Path) -> zarr.Array[Any]:
+    array = zarr.create_array(folder / "x.zarr", shape=X.shape, chunks=(STEP, 10, 8), dtype="f4")
+    array[...] = X
+    return array
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["a chunk that was read", "a chunk that was not"])
+def test_chunks_that_were_changed_since_the_first_run_are_refused(early: bool, folder: Path) -> None:
+    array, call = _chunked(folder), {"out": folder / "o.npy", "resume": "negative", **CPU}
+    with pytest.raises(StoppedError):
+        cf.map(Stopping(30), folder / "x.zarr", **call)
+    array[3 * STEP if early else -1] = 7
+    if early:  # its block is done, and was of the chunk as it was
+        cf.map(Stopping(), folder / "x.zarr", **call)
+        np.testing.assert_array_equal(stored(folder / "o.npy"), X)
+        return
+    for _ in range(2):
+        with pytest.raises(ReadError, match="it was changed after the array was opened"):
+            cf.map(Stopping(), folder / "x.zarr", **call)
+
+
+def test_passes_refuse_chunks_that_were_changed_since_the_first_call(folder: Path) -> None:
+    array, x = _chunked(folder), cf.open(folder / "x.zarr")
+    expression = cf.map(np.negative, x) - cf.map(np.negative, x).mean()
+    call: dict[str, Any] = {"device": "cpu", "budget": "48kB", "resume": True}
+    with stopping(50), pytest.raises(StoppedError):
+        cf.store(expression, folder / "o.npy", **call)
+    array[-1] = 7
+    with pytest.raises(ReadError, match="it was changed after the array was opened"):
+        cf.store(expression, folder / "o.npy", **call)
 
 
 def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:
