@@ -279,6 +279,24 @@ def test_a_chunk_that_was_never_written_is_the_fill_value(server: Server) -> Non
     assert total(server.url) == X[:4].sum()
 
 
+@pytest.mark.parametrize("query", ["", "?token=abc"])
+def test_metadata_that_change_are_noticed_by_what_the_server_tells(query: str, server: Server) -> None:
+    server.put()
+    source = open_source(server.url + query)
+    source.guard.check()  # type: ignore[attr-defined]
+    server.objects["x.zarr/zarr.json"] += b" "
+    with pytest.raises(ReadError, match=r"zarr\.json(\?\*\*\*)? has another size"):
+        source.guard.check()  # type: ignore[attr-defined]
+
+
+def test_what_another_host_tells_is_not_asked_for(server: Server) -> None:
+    server.put()
+    source = open_source(server.url)
+    server.answer = lambda request: request.give(b"", 302, Location=f"http://localhost.invalid{request.path}")
+    source.guard.check()  # type: ignore[attr-defined]
+    assert source.guard.identity.matches()  # type: ignore[attr-defined]
+
+
 # -- Secrets ----------------------------------------------------------------------------------------------------------
 
 TOKEN, WORD = "abracadabra", "sesame"
