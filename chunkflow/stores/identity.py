@@ -162,11 +162,11 @@ class Guard:
     """What a source was when it was opened. A run asks it at the end whether that still holds.
 
     `since` is the time in nanoseconds after which no chunk may have been changed that lies in a file of its own; 0 if
-    any may, since the run itself writes there.
+    any may, since the run itself writes there. `advice` is what else to say of such a chunk.
     """
 
     def __init__(self, identity: Identity, look: Callable[[], Identity] | None = None, *, folder: str = "") -> None:
-        self.identity, self._look = identity, look
+        self.identity, self._look, self.advice = identity, look, ""
         self._slack = SLACK if folder and _is_served(folder) else 0
         self.since = identity.taken + self._slack if folder else 0
 
@@ -188,6 +188,9 @@ class Guard:
         found = earlier.difference(self.identity)
         if not found and self.since:
             self.since = min(self.since, earlier.taken + self._slack)
+            self.advice = (
+                ". The run that this one goes on with began before that: `chunkflow clean` removes what it left"
+            )
         return found
 
     def release(self) -> None:

@@ -32,7 +32,7 @@ class _File:
     def __init__(self, fd: int, guard: Guard | None) -> None:
         self._fd, found = fd, os.fstat(fd)
         if guard is not None and 0 < guard.since < found.st_ctime_ns:
-            raise ChunkError(CHANGED)
+            raise ChunkError(CHANGED + guard.advice)
         self.stamp = stamped(found)
         self.size = self.stamp.size
 
@@ -59,6 +59,10 @@ class Folder:
         """Time in nanoseconds after which no file may have been changed; 0 if any may."""
         return 0 if self._guard is None else self._guard.since
 
+    @property
+    def _advice(self) -> str:
+        return "" if self._guard is None else self._guard.advice
+
     def path(self, name: str) -> str:
         """Path of an object."""
         return f"{self._path}{os.sep}{name}"  # not a pathlib.Path: it would intern every name for good
@@ -80,14 +84,14 @@ class Folder:
             return read_file(path, into, self.since)
         except OSError as error:
             if error.errno == errno.ESTALE:
-                raise ChunkError(CHANGED) from error
+                raise ChunkError(CHANGED + self._advice) from error
             raise
 
     def status(self, name: str) -> os.stat_result:
         """Status of an object's file, which has not been changed too late."""
         found = os.stat(self.path(name))
         if 0 < self.since < found.st_ctime_ns:
-            raise ChunkError(CHANGED)
+            raise ChunkError(CHANGED + self._advice)
         return found
 
     def absent(self, name: str) -> None:
@@ -100,7 +104,7 @@ class Folder:
                 if os.stat(folder).st_ctime_ns > self.since:
                     raise ChunkError(
                         "it is missing, and the folder where it would lie was changed after the array was opened: it "
-                        "may have been removed"
+                        f"may have been removed{self._advice}"
                     )
                 return
             folder = os.path.dirname(folder)
