@@ -47,6 +47,9 @@ DEEPEST = 8
 
 _NUMBERS_2 = re.compile(r"[<>|=]?[biufc]\d{1,2}")
 _UNKNOWN = "is not known here, and is not looked for because a file says so. If it is yours, or you trust it"
+_REGISTERED = 2
+"""NumPy's word for a dtype of another package: bfloat16, where ml_dtypes was imported."""
+
 _SETTINGS = ("dtype", "astype", "encode_dtype", "decode_dtype")
 
 
@@ -158,6 +161,8 @@ def _check_dtype_2(given: Any, name: str) -> None:
         found = np.dtype([tuple(field) for field in given] if isinstance(given, list) else str(given))
     except (TypeError, ValueError):
         raise no_dtype(given, name) from None
+    if found.isbuiltin == _REGISTERED:
+        raise no_dtype(given, name)
     numeric_dtype(found, name)
 
 
