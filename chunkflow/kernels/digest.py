@@ -1,8 +1,8 @@
 """What a computation is, as a digest that is the same in another process: of functions by their code, of data by value.
 
 A function of the user's is known by its code, its defaults, what it closes over and the globals that it names. What is
-installed is known by its name and version. Fields of dataclasses that hold for one process only have the metadata
-``fleeting``.
+installed is known by its name and version, and a function that such a one has made also by what it closes over. Fields
+of dataclasses that hold for one process only have the metadata ``fleeting``.
 """
 
 from __future__ import annotations
@@ -95,11 +95,13 @@ class _Walk:
             self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
             if isinstance(value, FunctionType):
                 self.add(value.__code__)
+                if value.__closure__ and not _is_importable(value):
+                    self._each("of", (value.__defaults__, value.__kwdefaults__, _cells(value)))
             elif isinstance(value, type) and not _is_installed(value):
                 self._each("methods", [part for part in vars(value).values() if isinstance(part, FunctionType)])
         elif isinstance(value, FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            self._each("function", (value.__code__, value.__defaults__, value.__kwdefaults__, cells, _globals(value)))
+            uses = _cells(value), _globals(value)
+            self._each("function", (value.__code__, value.__defaults__, value.__kwdefaults__, *uses))
         elif dataclasses.is_dataclass(value):
             lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
             self._each("dataclass", (type(value), {name: getattr(value, name) for name in lasting}))
@@ -123,6 +125,17 @@ class _Walk:
             self.sha.update(b"%d:%b" % (len(encoded), encoded))
 
 
+def _cells(fn: FunctionType) -> list[Any]:
+    """What a function closes over; an empty list for a name that has no value yet."""
+    found: list[Any] = []
+    for cell in fn.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:
+            found.append([])
+    return found
+
+
 def _globals(fn: FunctionType) -> dict[str, Any]:
     """The globals that a function names, inner functions included."""
     names = set[str]()
@@ -135,6 +148,14 @@ def _globals(fn: FunctionType) -> dict[str, Any]:
 
     collect(fn.__code__)
     return {name: fn.__globals__[name] for name in names if name in fn.__globals__}
+
+
+def _is_importable(fn: FunctionType) -> bool:
+    """Whether a function is the one that its module has under its name, and none that another one has made."""
+    found: Any = sys.modules.get(fn.__module__)
+    for name in fn.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is fn
 
 
 def _is_installed(value: Callable[..., Any]) -> bool:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from chunkflow.stores.publication.move import DOCUMENTS, Move, remove
+from chunkflow.stores.publication.move import DOCUMENTS, Move, inode_of, remove
 from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
 from chunkflow.system.deferred import at
@@ -136,6 +136,20 @@ def settle(path: str, *, keep: bool = False) -> bool:
     return True
 
 
+def _is_published(path: str, record: _Record) -> bool:
+    """Whether the claim that decides for an output has decided to publish it, or has done so and is gone."""
+    if record.leader in (None, path) or not record.is_begun:
+        return False
+    try:
+        with _open(str(record.leader)) as leader:
+            return leader is not None and bool(leader.committed)
+    except FileNotFoundError:
+        change = record.change
+        return isinstance(change, Move) and inode_of(change.name) == change.inode
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def take_up(path: str) -> int | None:
     """The open and locked claim of a dead run that can be gone on with; None if there is none of that kind.
 
@@ -144,7 +158,7 @@ def take_up(path: str) -> int | None:
     fd = -1
     try:
         with _open(path) as record:
-            if record is None or not record.resumes or record.committed:
+            if record is None or not record.resumes or record.committed or _is_published(path, record):
                 return None
             record.undo()
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -174,7 +188,7 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
                     _settled(follower, committed, done, keep)
             if keep and record.resumes and not committed:
                 return
-            for hidden_path in (record.partial, record.old, record.state):
+            for hidden_path in (record.state, record.partial, record.old):  # none goes on with what is there in part
                 remove(hidden_path)
             if record.inner != ".":
                 _renew(record)
