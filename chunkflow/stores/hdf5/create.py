@@ -132,6 +132,7 @@ class Hdf5PathSink:
         self.spec, self._target = spec, target
         self._hidden = f".{target.dataset.replace('/', '.')}.{uuid.uuid4().hex}{PARTIAL}"
         self._host: Host | None = None
+        self._claims: list[Claim] = []
         self._locked = False
         self._sink: FileSink | None = None
         self._index: Index | None = None
@@ -200,7 +201,8 @@ class Hdf5PathSink:
             if self._host.is_new and os.path.lexists(self._target.path):
                 raise OutputExistsError(f"the file {self._target.path} appeared while {name} was written")
             self._place(self._host.file)
-            return self._host.seal()
+            self._claims = self._host.seal()
+            return self._claims
 
     def published(self) -> Any:
         """The dataset, in a file that is open for writing until it is closed."""
@@ -264,3 +266,5 @@ class Hdf5PathSink:
                 del host.file[self._hidden]
         with contextlib.suppress(Exception):
             self._end()
+        for claim in self._claims:
+            claim.end()

@@ -34,7 +34,8 @@ class Host:
     def __init__(self, path: str) -> None:
         self.path, self.sinks, self.dataset = path, 0, ""
         self.claim: Claim | None = None
-        self._published: Claim | None = None
+        self.is_released = False
+        """Whether others have had the file under its name, with what was written under the claim."""
         self._overlay: Overlay | None = None
         self._file: Any = None
         if not os.path.lexists(path):
@@ -51,11 +52,6 @@ class Host:
         finally:
             if self._overlay is None:
                 os.close(fd)
-
-    @property
-    def is_released(self) -> bool:
-        """Whether what was written under the claim has been published."""
-        return self._published is not None
 
     @property
     def is_new(self) -> bool:
@@ -111,7 +107,7 @@ class Host:
     def release(self) -> None:
         """Let others have the file, which has its name and its new metadata."""
         self._close()
-        self._published, self.claim = self.claim or self._published, None
+        self.is_released, self.claim = True, None
         overlay, self._overlay = self._overlay, None
         if overlay is not None:
             with contextlib.suppress(OSError):  # all is on the disk
@@ -129,6 +125,7 @@ class Host:
             return
         with contextlib.suppress(KeyError):
             del _hosts[self.path]
+        claim = self.claim  # None once it is published: who has published ends it
         try:
             self._close()
         finally:
@@ -138,8 +135,8 @@ class Host:
             try:
                 self.release()
             finally:
-                if self._published is not None:
-                    self._published.end()
+                if claim is not None:
+                    claim.end()
 
 
 _hosts: dict[str, Host] = {}

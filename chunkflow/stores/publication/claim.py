@@ -102,11 +102,13 @@ class Claim:
         """Remove all that is hidden, and the claim. Idempotent; what cannot be removed is left to later runs."""
         if self._fd < 0:
             return
-        with suppress(OSError):
-            for path in (self.partial, self.old, self.state):
-                remove(path)
-            os.unlink(self.path)
-        self.leave()
+        try:
+            with suppress(OSError):
+                for path in (self.state, self.partial, self.old):  # none goes on with what is there in part
+                    remove(path)
+                os.unlink(self.path)
+        finally:
+            self.leave()
 
     def leave(self) -> None:
         """Leave all as it is to the run that settles it. Idempotent."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chunkflow.stores.paths import passes_place
-from chunkflow.stores.publication.move import DOCUMENTS, Move, remove
+from chunkflow.stores.publication.move import DOCUMENTS, Move, inode_of, remove
 from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
 from chunkflow.system.deferred import at
@@ -160,6 +160,20 @@ def hidden_by(output: str) -> str | None:
     return _Record(hidden(output, "", CLAIM), -1, said).partial if said else None
 
 
+def _is_published(path: str, record: _Record) -> bool:
+    """Whether the claim that decides for an output has decided to publish it, or has done so and is gone."""
+    if record.leader in (None, path) or not record.is_begun:
+        return False
+    try:
+        with _open(str(record.leader)) as leader:
+            return leader is not None and bool(leader.committed)
+    except FileNotFoundError:
+        change = record.change
+        return isinstance(change, Move) and inode_of(change.name) == change.inode
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def take_up(path: str) -> int | None:
     """The open and locked claim of a dead run that can be gone on with; None if there is none of that kind.
 
@@ -168,7 +182,7 @@ def take_up(path: str) -> int | None:
     fd = -1
     try:
         with _open(path) as record:
-            if record is None or not record.resumes or record.committed:
+            if record is None or not record.resumes or record.committed or _is_published(path, record):
                 return None
             record.undo()
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -201,7 +215,7 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
             if record.resumes and os.path.isdir(record.partial):
                 for name in filter(is_claim, os.listdir(record.partial)):  # of passes: one may decide for the output
                     finish(os.path.join(record.partial, name[1 : -len(CLAIM)]))
-            for hidden_path in (record.partial, record.old, record.state):
+            for hidden_path in (record.state, record.partial, record.old):  # none goes on with what is there in part
                 remove(hidden_path)
             if record.inner != ".":
                 _renew(record)
