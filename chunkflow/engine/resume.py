@@ -88,7 +88,13 @@ def _described(spec: ArraySpec) -> str:
 
 
 def _identity(source: Source) -> str:
-    """What is known of an array's elements without reading files: of arrays in memory a digest."""
+    """What is known of an array's elements without reading files: of arrays in memory a digest.
+
+    Raises
+    ------
+    UnsupportedError
+        Nothing is known of them: those behind a URL, or of an object that is neither in memory nor in local files.
+    """
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     if view is not None:
@@ -96,10 +102,27 @@ def _identity(source: Source) -> str:
         flat = view.reshape(-1) if view.flags.c_contiguous else np.ascontiguousarray(view).reshape(-1)
         sha.update(flat.view(np.uint8).data)
         return sha.hexdigest()
-    with suppress(OSError):
-        found = os.stat(spec.name.partition(":/")[0] if "://" not in spec.name else spec.name)
-        return f"{spec.shape}, {spec.dtype.str}, inode {found.st_ino}, {found.st_size} bytes, {found.st_mtime_ns}"
-    return f"{spec.name}, {spec.shape}, {spec.dtype.str}"
+    path = spec.name.partition(":/")[0]
+    if "://" in spec.name or not os.path.isabs(path) or not os.path.exists(path):
+        raise UnsupportedError(
+            f"resume=: whether {spec.name} has the same elements at a later call cannot be told; runs over arrays in "
+            "local files and in memory can be gone on with"
+        )
+    return f"{spec.shape}, {spec.dtype.str}, {_facts(path)}"
+
+
+def _facts(path: str) -> str:
+    """What is known of a file; of a directory of chunks a digest of what is known of each."""
+    found = os.stat(path)
+    if not os.path.isdir(path):
+        return f"inode {found.st_ino}, {found.st_size} bytes, {found.st_mtime_ns}"
+    sha = hashlib.sha256()
+    for above, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            inner = os.path.join(above, name)
+            sha.update(f"{os.path.relpath(inner, path)} {_facts(inner)}\n".encode(errors="surrogateescape"))
+    return f"inode {found.st_ino}, files {sha.hexdigest()}"
 
 
 def _boot() -> str:

@@ -106,6 +106,23 @@ def test_a_changed_array_is_refused(folder: Path) -> None:
         cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
 
 
+def test_a_changed_chunk_is_refused(folder: Path) -> None:
+    source = zarr.create_array(folder / "x.zarr", data=X, chunks=(STEP, 10, 8))
+    call: dict[str, Any] = {"out": folder / "o.npy", "resume": "negative", **CPU}
+    with pytest.raises(StoppedError):
+        cf.map(Stopping(30), folder / "x.zarr", **call)
+    source[0, 0, 0] += 1
+    with pytest.raises(ResumeError, match=r"array 0 \(.*x\.zarr\)"):
+        cf.map(Stopping(), folder / "x.zarr", **call)
+
+
+def test_arrays_of_which_nothing_is_known_are_refused(folder: Path) -> None:
+    zarr.create_array("memory://resume.zarr", data=X[:STEP])
+    with pytest.raises(UnsupportedError, match=r"memory://resume\.zarr"):
+        cf.map(Stopping(), "memory://resume.zarr", out=folder / "o.npy", resume=True, device="cpu")
+    assert names(folder) == ["x.npy"]
+
+
 def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:
     call: dict[str, Any] = {"out": folder / "o.npy", "resume": "negative", **CPU}
     with pytest.raises(StoppedError):
