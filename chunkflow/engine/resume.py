@@ -101,7 +101,13 @@ def _described(spec: ArraySpec) -> str:
 
 
 def identity(source: Source) -> str:
-    """What is known of an array's elements without reading files, as JSON: of arrays in memory a digest."""
+    """What is known of an array's elements without reading files, as JSON: of arrays in memory a digest.
+
+    Raises
+    ------
+    UnsupportedError
+        Nothing is known of them: those behind a URL, or of an object that is neither in memory nor in local files.
+    """
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     parts = [_known_of(leaf) for leaf in leaves([source])] if view is None else [_digest(view)]
@@ -118,15 +124,15 @@ def _digest(view: np.ndarray) -> str:
 def _known_of(leaf: Any) -> Any:
     """What is known of a source that is made of no others."""
     guards, spec = guards_of([leaf]), leaf.spec
-    if guards:
+    if guards and not spec.storage.remote:  # there nothing is known of the chunks
         return guards[0].identity.without("changed").to_json()  # links and permissions may change
     view = leaf.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     if view is not None:
         return _digest(view)
-    with suppress(OSError):
-        found = os.stat(spec.name.partition(":/")[0] if "://" not in spec.name else spec.name)
-        return f"inode {found.st_ino}, {found.st_size} bytes, modified at {found.st_mtime_ns}"
-    return spec.name
+    raise UnsupportedError(
+        f"resume=: whether {spec.name} has the same elements at a later call cannot be told; runs over arrays in local "
+        "files and in memory can be gone on with"
+    )
 
 
 def identities(call: Mapping[str, str]) -> list[Identity]:

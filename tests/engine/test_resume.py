@@ -163,6 +163,13 @@ def test_passes_refuse_chunks_that_were_changed_since_the_first_call(folder: Pat
         cf.store(expression, folder / "o.npy", **call)
 
 
+def test_arrays_of_which_nothing_is_known_are_refused(folder: Path) -> None:
+    zarr.create_array("memory://resume.zarr", data=X[:STEP])
+    with pytest.raises(UnsupportedError, match=r"memory://resume\.zarr"):
+        cf.map(Stopping(), "memory://resume.zarr", out=folder / "o.npy", resume=True, device="cpu")
+    assert names(folder) == ["x.npy"]
+
+
 def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:
     call: dict[str, Any] = {"out": folder / "o.npy", "resume": "negative", **CPU}
     with pytest.raises(StoppedError):

@@ -43,6 +43,9 @@ BEYOND = 8
 """Size of a lane's tiles, in its shares of the cache: so they come from memory, as in a run."""
 
 
+STEPS = 32
+"""Steps among which those are looked for that are like most others."""
+
 CHUNKS, CHUNKS_BYTES = 8, 16 << 20
 """Most chunks that are read of a source, and their decoded bytes."""
 
@@ -156,13 +159,18 @@ def computing(
         number = whole / math.prod(grid.shape_of(step.box))
         return call, (read / max(new, 1), passed / max(known, 1), number, stored, encoded)
 
-    steps = list(islice(plan.steps(), plan.lanes + 1))
+    steps = [step for step in islice(plan.steps(), max(plan.lanes + 1, STEPS)) if _reads(plan, step)]
     follow = [step for step in steps if any(step.kept)]
     if not follow:
         read, passed = read + passed, 0.0
     each = [partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)]
     *making, kernels, storing, encoding = _at_once(each, crowd)
     return LaneSeconds(sum(making), kernels, storing, encoding if encoding else None)
+
+
+def _reads(plan: Plan, step: Step) -> bool:
+    """Whether a step reads something into each block with a halo: those before may have had all of its chunks."""
+    return all(step.nbytes(i, operand, 1) for i, operand in enumerate(plan.op.operands) if operand.halo)
 
 
 def _times(plan: Plan, step: Step, places: Sequence[_Place], *, encoded: bool) -> float:

@@ -94,7 +94,7 @@ class NewFileTarget:
     def claim(self) -> Claim:
         """The claim of a run that a later one may go on with, or of one that is left."""
         with translated(WriteError, f"cannot create {self.name}", self.name, foreign=OSError):
-            return Claim(self.name, resumes=True)
+            return Claim(self.name, overwrite=self.overwrite, resumes=True)
 
     def open(self, spec: ArraySpec, claim: Claim | None = None) -> NewFileSink:
         """The sink; with a `claim` that is left it goes on with what lies there."""
@@ -139,7 +139,7 @@ class NewFileSink:
 
     def _claim(self, path: str) -> str:
         """Claim a file of the output. Gives its hidden name."""
-        self._claims.append(Claim(path))
+        self._claims.append(Claim(path, overwrite=self._target.overwrite))
         return self._claims[-1].partial
 
     @property

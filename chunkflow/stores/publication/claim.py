@@ -30,6 +30,8 @@ class Claim:
     patches : bool
         Whether an existing file is changed, and not replaced: `partial` is what `chunkflow.stores.publication.patch`
         keeps of it.
+    overwrite : bool
+        Whether the output may take the name of something else.
     resumes : bool
         Whether a later run may go on with it. `is_left` then says whether this one goes on with what is left.
 
@@ -43,9 +45,18 @@ class Claim:
         The directory takes no file.
     """
 
-    def __init__(self, name: str, root: str | None = None, *, patches: bool = False, resumes: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        root: str | None = None,
+        *,
+        patches: bool = False,
+        overwrite: bool = False,
+        resumes: bool = False,
+    ) -> None:
         refuse_left(name)
-        self.name, self.root, self.patches, self.resumes = name, root or name, patches, resumes
+        self.name, self.root = name, root or name
+        self.patches, self.overwrite, self.resumes = patches, overwrite, resumes
         self.inner = os.path.relpath(name, self.root)
         purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
         self.path = hidden(self.root, purpose, CLAIM)

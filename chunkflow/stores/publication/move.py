@@ -16,8 +16,9 @@ from chunkflow.stores.publication.rename import exchange, rename_new
 class Move:
     """A finished file or directory under a hidden name, and the name that it gets.
 
-    `inode` is its own. `old` is a hidden name for what has the name now. Of a new group `inner` is the path of the
-    output in it, and `leaf` the output's inode: others may put something into the group once it has its name.
+    `inode` is its own. `old` is a hidden name for what has the name now, which loses it only where this `replaces`
+    something. Of a new group `inner` is the path of the output in it, and `leaf` the output's inode: others may put
+    something into the group once it has its name.
     """
 
     partial: str
@@ -26,17 +27,24 @@ class Move:
     inode: int
     inner: str = "."
     leaf: int = 0
+    replaces: bool = False
 
     def forward(self, by_steps: Callable[[], object]) -> None:
-        """Give it its name, if it has not got it yet. `by_steps` is called first where one step does not do."""
+        """Give it its name, if it has not got it yet. `by_steps` is called first where one step does not do.
+
+        Raises
+        ------
+        FileExistsError
+            Something else has the name, and is not to be replaced.
+        """
         if inode_of(self.name) == self.inode:
             return
-        if not os.path.lexists(self.name):
+        if not self.replaces or not os.path.lexists(self.name):
             rename_new(self.partial, self.name)
         elif not exchange(self.partial, self.name):
             by_steps()
             os.rename(self.name, self.old)
-            os.rename(self.partial, self.name)
+            rename_new(self.partial, self.name)
 
     def back(self) -> None:
         """Take its name from it, and give it back to what had it before."""

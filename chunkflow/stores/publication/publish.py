@@ -21,6 +21,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
+from chunkflow.stores.paths import refuse_existing
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.move import Move, inode_of
 from chunkflow.stores.publication.patch import Patch
@@ -54,9 +55,11 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
         try:
             return _moved(moves, finish, durable)
         except FileExistsError as error:
-            groups = [move.name for _, move, _ in moves if isinstance(move, Move) and move.inner != "."]
-            if error.filename2 not in groups:
-                raise  # else another run has made the group meanwhile: the output goes into it
+            late = {move.name: move for _, move, _ in moves if isinstance(move, Move)}.get(error.filename2)
+            if late is None:
+                raise
+            if late.inner == ".":  # else another run has made the group meanwhile: the output goes into it
+                refuse_existing(late.name, late.replaces)
 
 
 def _moved(moves: Sequence[Step], finish: Callable[[], T], durable: bool) -> T:
@@ -117,6 +120,6 @@ def _moves(claims: Sequence[Claim]) -> list[Step]:
         there.update(names)
         partial, name = claim.steps[depth]
         inner, leaf = os.path.relpath(claim.name, name), inode_of(claim.steps[-1][0])
-        move = Move(partial, name, claim.old, inode_of(partial), inner, leaf)
-        found.append((claim, move, {"ready": move.inode, "depth": depth, "leaf": leaf}))
+        move = Move(partial, name, claim.old, inode_of(partial), inner, leaf, claim.overwrite and inner == ".")
+        found.append((claim, move, {"ready": move.inode, "depth": depth, "leaf": leaf, "replaces": move.replaces}))
     return found

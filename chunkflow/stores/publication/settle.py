@@ -67,8 +67,8 @@ class _Record:
             self.change = Patch(self.partial, self.root)
         elif ready is not None:
             partial, name = steps(self.partial, self.root, self.inner)[int(ready["depth"])]
-            inner = os.path.relpath(self.output, name)
-            self.change = Move(partial, name, self.old, int(ready["ready"]), inner, int(ready["leaf"]))
+            inner, replaces = os.path.relpath(self.output, name), bool(ready.get("replaces"))
+            self.change = Move(partial, name, self.old, int(ready["ready"]), inner, int(ready["leaf"]), replaces)
 
     @property
     def is_begun(self) -> bool:
@@ -81,6 +81,11 @@ class _Record:
             self.change.back()
             os.lseek(self._fd, 0, os.SEEK_END)
             say(self._fd, {"undone": True})
+
+    def withdraw(self) -> None:
+        """Say that nothing is to be finished after all."""
+        os.lseek(self._fd, 0, os.SEEK_END)
+        say(self._fd, {"commit": False, "followers": self.followers})
 
     @property
     def output(self) -> str:
@@ -119,7 +124,8 @@ def _open(path: str) -> Iterator[_Record | None]:
 def settle(path: str, *, keep: bool = False) -> bool:
     """Settle a claim that is left. False if its run is alive, or it is another user's.
 
-    With `keep`, what a later run can go on with stays.
+    With `keep`, what a later run can go on with stays. What was to be finished is undone if something else has taken
+    one of its names since.
     """
     try:
         with _open(path) as record:
@@ -128,8 +134,8 @@ def settle(path: str, *, keep: bool = False) -> bool:
         there = follows and os.path.lexists(str(leader))
         if there:
             with suppress(FileNotFoundError):
-                _settled(str(leader), committed=False, keep=keep)
-        _settled(path, committed=False, done=follows and not there, keep=keep)
+                _decided(str(leader), keep)
+        _decided(path, keep, done=follows and not there)
     except FileNotFoundError:
         return True
     except (BlockingIOError, PermissionError):
@@ -196,8 +202,20 @@ def take_up(path: str) -> int | None:
     return None
 
 
-def _settled(path: str, committed: bool, done: bool = False, keep: bool = False) -> None:
+def _decided(path: str, keep: bool, done: bool = False) -> None:
     """Finish or undo one claim, and those that it decides for."""
+    try:
+        _settled(path, committed=False, done=done, keep=keep)
+    except FileExistsError:
+        with _open(path) as record:
+            if record is None or not record.committed:
+                raise
+            record.withdraw()
+        _settled(path, committed=False, keep=keep)
+
+
+def _settled(path: str, committed: bool, done: bool = False, keep: bool = False) -> None:
+    """Finish or undo one claim, and those that it decides for, as it says, else as the arguments do."""
     with _open(path) as record:
         if record is not None:
             if record.committed is not None:

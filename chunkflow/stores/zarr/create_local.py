@@ -95,7 +95,7 @@ class ZarrPathTarget:
     def claim(self) -> Claim:
         """The claim of a run that a later one may go on with, or of one that is left."""
         with translated(WriteError, f"cannot create {self.name}", self.name):
-            return Claim(self.name, self.root, resumes=True)
+            return Claim(self.name, self.root, overwrite=self.overwrite, resumes=True)
 
     def open(self, spec: ArraySpec, claim: Claim | None = None) -> ZarrPathSink:
         """The sink; with a `claim` that is left it goes on with what lies there."""
@@ -250,7 +250,7 @@ class ZarrPathSink:
         self._undo = ExitStack()
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort):
             if self._claim is None:
-                self._claim = Claim(target.name, target.root)
+                self._claim = Claim(target.name, target.root, overwrite=target.overwrite)
             if self._claim.is_left:
                 place = self._claim.steps[-1][0]
                 remove_unfinished(place)

@@ -138,3 +138,16 @@ def test_a_few_blocks_stand_for_all(volume: str, monkeypatch: pytest.MonkeyPatch
     made_up = 4 * 6 * 10 * 10 - 16 * 8 * 8
     assert times((4, -1, -1)) == (4 + made_up / (2 * 10 * 10), 4)
     assert times((-1, -1, -1)) == (18 * 10 * 10 / (16 * 8 * 8), 1)
+
+
+def test_blocks_that_read_nothing_do_not_stand_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a large block is tried. The parts before it may have read all chunks that it needs."""
+    import zarr
+
+    monkeypatch.setattr("chunkflow.engine.observe.rehearsal._at_once", lambda each, crowd: each[-1]()[1])
+    shape, path = (12_800, 4096), str(tmp_path / "x.zarr")
+    zarr.create_array(path, shape=shape, chunks=(800, 1024), dtype="f4", compressors=None)
+    options = {"depth": 1, "boundary": "nearest", "device": "cpu", "analyze": True}
+    run = cf.explain(cf.map_overlap, lambda block: np.roll(block, 1, 0) + np.roll(block, 1, 0), path, **options).runs[0]
+    assert run.plan.tile != run.plan.block
+    assert 1 <= run.framing < 100

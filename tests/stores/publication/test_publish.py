@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chunkflow.errors import OutputBusyError
+from chunkflow.errors import OutputBusyError, OutputExistsError
 from chunkflow.stores.publication import move
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
@@ -41,7 +41,9 @@ def state(folder: Path) -> dict[str, str]:
 
 def prepared(folder: Path) -> list[Claim]:
     """Finished outputs under hidden names."""
-    claims = [Claim(str(folder / name), str(folder / name.split("/")[0])) for name in NAMES]
+    claims = [
+        Claim(str(folder / name), str(folder / name.split("/")[0]), overwrite=name in NAMES[:2]) for name in NAMES
+    ]
     for claim in claims:
         put(claim.steps[-1][0], "new", folder=not claim.name.endswith("file"))
     return claims
@@ -148,6 +150,69 @@ def test_a_group_that_another_run_makes_first_is_used(place: Path, monkeypatch: 
     publish(claims, lambda: None)
     assert state(place) == NEW | {"group/third/zarr.json": "other"}
     assert clean(place)
+
+
+@pytest.mark.parametrize("n", range(9))
+def test_a_group_that_another_run_makes_at_any_moment_is_used(place: Path, n: int, steps: Any) -> None:
+    """Also after it was known to be lacking: it is never exchanged with the run's own."""
+    claims = prepared(place)
+    steps(n, lambda: put(str(place / "group/third"), "other", folder=True))
+    publish(claims, lambda: None)
+    put(str(place / "group/third"), "other", folder=True)
+    assert state(place) == NEW | {"group/third/zarr.json": "other"}
+    assert clean(place)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("before", [False, True], ids=["late", "early"])
+def test_what_appears_under_a_name_meanwhile_stays(tmp_path: Path, folder: bool, before: bool, steps: Any) -> None:
+    """It has come after the last look at the name, or before that."""
+    claims = [Claim(str(tmp_path / name)) for name in ("a", "b")]
+    for claim in claims:
+        put(claim.partial, "new", folder=folder)
+    other = str(tmp_path / "b")
+    if before:
+        put(other, "other", folder=folder)
+    else:
+        steps(1, lambda: put(other, "other", folder=folder))
+    with pytest.raises(OutputExistsError, match="b exists"):
+        publish(claims, lambda: None)
+    assert [*state(tmp_path).values()] == ["other"]
+    for claim in claims:
+        claim.end()
+    assert [*state(tmp_path).values()] == ["other"]
+    assert clean(tmp_path)
+
+
+def test_one_that_may_be_replaced_and_appears_late_is_replaced(tmp_path: Path, steps: Any) -> None:
+    claim = Claim(str(tmp_path / "a"), overwrite=True)
+    put(claim.partial, "new", folder=False)
+    steps(0, lambda: put(claim.name, "other", folder=False))
+    publish([claim], lambda: None)
+    assert state(tmp_path) == {"a": "new"}
+    assert clean(tmp_path)
+
+
+@pytest.mark.parametrize("first", range(2))
+def test_what_took_a_name_of_a_dead_run_stays(tmp_path: Path, first: int, steps: Any) -> None:
+    """Its outputs were to be published together, so none of them is."""
+    pid = os.fork()
+    if not pid:
+        try:
+            claims = [Claim(str(tmp_path / name)) for name in ("a", "b")]
+            for claim in claims:
+                put(claim.partial, "new", folder=False)
+            steps(1, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            publish(claims, lambda: None)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    put(str(tmp_path / "b"), "other", folder=False)
+    left = [left.claim for left in left_in(str(tmp_path))]
+    for path in left[first:] + left[:first]:
+        assert settle(path)
+    assert state(tmp_path) == {"b": "other"}
+    assert clean(tmp_path)
 
 
 @pytest.mark.parametrize("n", range(9))
