@@ -428,7 +428,11 @@ def test_what_else_is_done_to_chunks_the_host_undoes(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("shards", [None, (16, 16, 16)])
-@pytest.mark.parametrize("codec", [codecs.ZstdCodec(), codecs.BloscCodec(cname="lz4"), codecs.GzipCodec()], ids=str)
+@pytest.mark.parametrize(
+    "codec",
+    [codecs.ZstdCodec(), codecs.BloscCodec(cname="lz4"), codecs.GzipCodec()],
+    ids=lambda codec: type(codec).__name__,
+)
 def test_a_checksum_behind_a_chunk_is_verified_before_it_is_decoded(codec: Any, shards: Any, tmp_path: Path) -> None:
     device, x = DecodingDevice(), volume()
     path = stored(tmp_path / "x.zarr", x, compressors=[codec, codecs.Crc32cCodec()], shards=shards)
