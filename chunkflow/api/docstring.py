@@ -37,9 +37,11 @@ overwrite : bool
 sync : bool, optional
     Whether a new local array is on the disk, and survives a power cut, when the call returns. By default where
     ``CHUNKFLOW_SYNC=1``; what replaces something is in any case.
-resume : bool or str
+resume : bool
     Whether what a run that ends early has done is left beside the path in `out`, and the same call goes on with it: see
-    ``docs/crashes.md``. A text stands for the function, where its code does not say all.
+    ``docs/crashes.md``.
+name : str, optional
+    A name that stands for the function, where its code does not say all, as with a compiled one. It needs `resume`.
 checksum : bool, optional
     Whether an array that is created at the path in `out` has checksums, which are verified when it is read. By default
     those of zarr's format 3 have them.

@@ -51,7 +51,8 @@ def map(
     progress: ProgressLike = False,
     overwrite: bool = False,
     sync: bool | None = None,
-    resume: bool | str = False,
+    resume: bool = False,
+    name: str | None = None,
     checksum: bool | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -108,7 +109,7 @@ def map(
     """
     check_passed("map", kwargs, fn)
     options = Options(
-        out, budget, dtype, chunks, workspace, device, overwrite, progress, sync=sync, resume=resume, checksum=checksum
+        out, budget, dtype, chunks, workspace, device, overwrite, progress, None, sync, resume, name, checksum
     )
     declare = declare_map(fn, kwargs, drop_axis, new_axis)
     return Request(declare, arrays, options, fn=fn, shapes_only=True, keeps=True)
@@ -128,7 +129,8 @@ def blockwise(
     progress: ProgressLike = False,
     overwrite: bool = False,
     sync: bool | None = None,
-    resume: bool | str = False,
+    resume: bool = False,
+    name: str | None = None,
     checksum: bool | None = None,
     workspace: float | None = None,
     **kwargs: Any,
@@ -183,7 +185,7 @@ def blockwise(
     check_passed("blockwise", whole)
     check_passed("blockwise", kwargs, fn)
     options = Options(
-        out, budget, dtype, None, workspace, device, overwrite, progress, sync=sync, resume=resume, checksum=checksum
+        out, budget, dtype, None, workspace, device, overwrite, progress, None, sync, resume, name, checksum
     )
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
     return Request(declare, arrays, options, fn=fn, shapes_only=True)

@@ -147,7 +147,8 @@ class PlacedOptions(TypedDict, total=False):
     progress: ProgressLike
     overwrite: bool
     sync: bool | None
-    resume: bool | str
+    resume: bool
+    name: str | None
     checksum: bool | None
 
 
@@ -286,8 +287,8 @@ def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any]
     device = devices.resolve(options.device)
     nodes, arrays = recognized(node_of(array) for array in asked.arrays if not is_scalar(array))
     own = {key: value for key, value in kwargs.items() if key not in RunOptions.__annotations__}
-    said = _without([*args, own], [*asked.arrays, options.out], named=isinstance(options.resume, str))
-    call = call_of_passes(digest((ask.__name__, options.resume, said, nodes)), arrays, targets, options.budget, device)
+    said = _without([*args, own], [*asked.arrays, options.out], named=options.name is not None)
+    call = call_of_passes(digest((ask.__name__, options.name, said, nodes)), arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         return ask(*args, **{**kwargs, "budget": budget}).done()
 

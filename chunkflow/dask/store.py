@@ -23,6 +23,7 @@ from chunkflow.cluster.resources import asking
 from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
+from chunkflow.engine.options import check_named
 from chunkflow.engine.passes import Passes
 from chunkflow.engine.resume import BOOT, boot, check_resume, versions
 from chunkflow.errors import ArgumentTypeError
@@ -53,7 +54,8 @@ def store(
     overwrite: bool = False,
     sync: bool | None = None,
     checksum: bool | None = None,
-    resume: bool | str = False,
+    resume: bool = False,
+    name: str | None = None,
     **options: Any,
 ) -> Any:
     """Compute lazy arrays into stores by dask's workers, which all must reach the stores by the same names.
@@ -83,10 +85,12 @@ def store(
         Whether what is new is on the client's disk at the end, as for `chunkflow.map`.
     checksum : bool, optional
         As for `chunkflow.map`.
-    resume : bool or str
+    resume : bool
         Whether what is done when a call ends early is left beside the first of the outputs, which are new paths, and
         the same call goes on with it: see ``docs/crashes.md``. Workers keep what each task gives in files there. Each
         partition is then read once for each result.
+    name : str, optional
+        As for `chunkflow.map`: a name that stands for the functions.
     **options
         For ``dask.compute``: a scheduler, say.
 
@@ -120,7 +124,8 @@ def store(
     _check_options(options)
     wanted = places_by_node(arrays, outs)
     builder = Builder(Settings(partition, budget, device))
-    taking = nullcontext(None) if not resume else _taken_up(wanted, builder, chunks, resume)
+    check_named(resume, name)
+    taking = nullcontext(None) if not resume else _taken_up(wanted, builder, chunks, name)
     with taking as left:
         if left is not None and left.published is not None:
             results = left.published
@@ -212,13 +217,13 @@ class _Left:
 
 
 @contextmanager
-def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, resume: bool | str) -> Iterator[_Left]:
+def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, name: str | None) -> Iterator[_Left]:
     """A context for a call that takes up what an earlier one left."""
     places = list(wanted.values())
     targets = [open_target(place, overwrite=True) for place in places]
-    check_resume(resume, targets)
+    check_resume(True, targets)
     nodes, arrays = recognized(wanted)
-    said = resume if isinstance(resume, str) else nodes
+    said = nodes if name is None else name
     call = {
         **versions(),
         "the function and its arguments": digest(("dask.store", said, chunks)),
@@ -228,7 +233,7 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, r
         BOOT: boot(),
     }
     passes = Passes.open(targets, call, lambda: 0)
-    builder.kept = KeptResults(passes.folder, named=isinstance(resume, str))
+    builder.kept = KeptResults(passes.folder, named=name is not None)
     try:
         yield _Left(places, targets, passes, builder.kept)
     except BaseException:

@@ -8,6 +8,7 @@ from typing import Any
 
 from chunkflow.core.chunking import Chunks
 from chunkflow.engine.budget import Budget
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,39 @@ class Options:
     progress: ProgressLike = False
     out_chunks: Chunks = None
     sync: bool | None = None
-    resume: bool | str = False
+    resume: bool = False
+    name: str | None = None
     checksum: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_named(self.resume, self.name)
+
+
+def check_named(resume: Any, name: Any) -> None:
+    """Check ``resume=``, and ``name=``, which stands for the function where its code does not say all.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `resume` is no bool, `name` no text, or an empty one.
+    ArgumentError
+        A name of what is not gone on with.
+    """
+    if isinstance(resume, str):
+        raise ArgumentTypeError(
+            f"resume={resume!r} is a text: give resume=True, name={resume!r} where that stands for the function"
+        )
+    if not isinstance(resume, bool):
+        raise ArgumentTypeError(f"resume={resume!r} must be True or False")
+    if name is None:
+        return
+    if not isinstance(name, str) or not name:
+        raise ArgumentTypeError(f"name={name!r} must be a text that stands for the function, as 'smooth, 3rd version'")
+    if not resume:
+        raise ArgumentError(
+            f"name={name!r} stands for the function of a run that a later call goes on with: give resume=True too. An "
+            "argument of that name is given to the function by functools.partial"
+        )
 
 
 BudgetLike = Budget | str | int | float | None

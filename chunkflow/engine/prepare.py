@@ -185,7 +185,7 @@ def _plan(
         call = passes.call(plan, device)
     elif options.resume:
         assert declared.kernel is not None
-        call = call_of(declared.kernel, nest, opened.sources, plan, device, options.resume)
+        call = call_of(declared.kernel, nest, opened.sources, plan, device, options.name)
     return Prepared(
         plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync, call
     )

@@ -19,7 +19,7 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
-from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError, WriteError
+from chunkflow.errors import ResumeError, UnsupportedError, WriteError
 from chunkflow.kernels.digest import digest, version_of
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
@@ -43,18 +43,14 @@ Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
 BOOT, _HIDDEN, _ARRAY = "the system's start", "what is hidden", "array "
 
 
-def check_resume(resume: Any, targets: Sequence[Target]) -> None:
+def check_resume(resume: bool, targets: Sequence[Target]) -> None:
     """Check that a run that writes to these targets can be gone on with, if that is asked for.
 
     Raises
     ------
-    ArgumentTypeError
-        `resume` is neither a bool nor a text.
     UnsupportedError
         Not all targets are new arrays under paths.
     """
-    if not isinstance(resume, bool | str):
-        raise ArgumentTypeError(f"resume={resume!r} must be True, False, or a text that stands for the function")
     if resume and (not targets or not all(hasattr(target, "claim") for target in targets)):
         found = next((target.name for target in targets if not hasattr(target, "claim")), "no output")
         raise UnsupportedError(
@@ -64,16 +60,16 @@ def check_resume(resume: Any, targets: Sequence[Target]) -> None:
 
 
 def call_of(
-    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], plan: Plan, device: Device, resume: bool | str
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], plan: Plan, device: Device, name: str | None
 ) -> dict[str, str]:
     """What a call is: equal for calls that give the same result to the bit, block by block.
 
-    `resume` may be a name that stands for the function.
+    `name` stands for the function, if there is one.
     """
     return {
         **versions(),
         "the device": device.model,
-        "the function": resume if isinstance(resume, str) else digest((kernel, nest)),
+        "the function": digest((kernel, nest)) if name is None else name,
         **{f"array {i} ({source.spec.name})": identity(source) for i, source in enumerate(sources)},
         **outputs_of(plan),
         BOOT: boot(),

@@ -358,7 +358,7 @@ class Evaluation:
         alone = len(made.nodes) == 1
         options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
         if current() is not None:  # which sees to all of its passes
-            options = replace(options, resume=False)
+            options = replace(options, resume=False, name=None)
         if not any(out is not None for out in outs):
             options = replace(options, out_chunks=None)
         if alone and isinstance(node, OpNode):

@@ -355,6 +355,7 @@ def check_lazily(options: Options, name: str) -> None:
         "overwrite": options.overwrite or None,
         "sync": options.sync,
         "resume": options.resume or None,
+        "name": options.name,
         "checksum": options.checksum,
         "progress": options.progress or None,
     }

@@ -109,8 +109,8 @@ class _Walk:
             self._each("object", (type(value), vars(value)))
         else:
             raise ArgumentError(
-                f"resume=True: whether {value!r} is the same in another process cannot be told: give resume='NAME', "
-                "a name that stands for the function, and change it with the function"
+                f"resume=True: whether {value!r} is the same in another process cannot be told: give name=, a "
+                "name that stands for the function, and change it with the function"
             )
 
     def _each(self, kind: str, parts: Iterable[Any]) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,7 +25,15 @@ import chunkflow.dask
 from chunkflow.engine import resume
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.passes import Passes
-from chunkflow.errors import OutputBusyError, OutputExistsError, ReadError, ResumeError, UnsupportedError
+from chunkflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    OutputBusyError,
+    OutputExistsError,
+    ReadError,
+    ResumeError,
+    UnsupportedError,
+)
 
 STEP = 16
 CPU: dict[str, Any] = {"device": "cpu", "chunks": (STEP, -1, -1)}
@@ -56,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
 
 def stopped(folder: Path, out: str = "o.npy", at: int = 30, **options: Any) -> Path:
     """The path of an output whose run has ended early."""
-    options = {"resume": "negative", **CPU, **options}
+    options = {"resume": True, "name": "negative", **CPU, **options}
     with pytest.raises(StoppedError):
         cf.map(Stopping(at), folder / "x.npy", out=folder / out, **options)
     return folder / out
@@ -75,7 +84,7 @@ def test_the_same_call_computes_what_is_lacking(folder: Path, out: str) -> None:
     stopped(folder, out)
     assert not (folder / out).exists()
     rest = Stopping()
-    got = cf.map(rest, folder / "x.npy", out=folder / out, resume="negative", **CPU)
+    got = cf.map(rest, folder / "x.npy", out=folder / out, resume=True, name="negative", **CPU)
     np.testing.assert_array_equal(got[...], X)
     np.testing.assert_array_equal(stored(folder / out), X)
     assert rest.calls < 60 - 20
@@ -90,7 +99,7 @@ def test_what_has_not_begun_leaves_nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"resume": "other"}, "the function: negative then, other now"),
+        ({"name": "other"}, "the function: negative then, other now"),
         ({"chunks": (2 * STEP, -1, -1)}, "the blocks"),
         ({"dtype": "f8"}, "output 0 .*float64|f8"),
     ],
@@ -100,7 +109,9 @@ def test_another_call_is_refused_and_says_what_differs(folder: Path, change: dic
     stopped(folder)
     before = names(folder)
     with pytest.raises(ResumeError, match=said):
-        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", **{"resume": "negative", **CPU, **change})
+        cf.map(
+            Stopping(), folder / "x.npy", out=folder / "o.npy", **{"resume": True, "name": "negative", **CPU, **change}
+        )
     assert names(folder) == before
 
 
@@ -108,7 +119,7 @@ def test_a_changed_array_is_refused(folder: Path) -> None:
     stopped(folder)
     np.save(folder / "x.npy", X + 1)
     with pytest.raises(ResumeError, match=r"array 0 \(.*x\.npy\)"):
-        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume=True, name="negative", **CPU)
 
 
 def test_what_differs_in_an_array_is_said_in_words(folder: Path) -> None:
@@ -116,18 +127,18 @@ def test_what_differs_in_an_array_is_said_in_words(folder: Path) -> None:
     os.truncate(folder / "x.npy", X.nbytes)
     np.save(folder / "x.npy", X[:-1])
     with pytest.raises(ResumeError, match=r"array 0 \(.*x\.npy\): \(960, 10, 8\), <f4 then, \(959, 10, 8\), <f4 now"):
-        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume=True, name="negative", **CPU)
     np.save(folder / "y.npy", X)
     os.replace(folder / "y.npy", folder / "x.npy")
     with pytest.raises(ResumeError, match=r"x\.npy is another file \(\d+, not \d+\)"):
-        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+        cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume=True, name="negative", **CPU)
 
 
 def test_permissions_and_links_may_change(folder: Path) -> None:
     stopped(folder)
     (folder / "x.npy").chmod(0o600)
     os.link(folder / "x.npy", folder / "y.npy")
-    cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+    cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume=True, name="negative", **CPU)
     np.testing.assert_array_equal(stored(folder / "o.npy"), X)
 
 
@@ -139,7 +150,7 @@ def _chunked(folder: Path) -> zarr.Array[Any]:
 
 @pytest.mark.parametrize("early", [True, False], ids=["a chunk that was read", "a chunk that was not"])
 def test_chunks_that_were_changed_since_the_first_run_are_refused(early: bool, folder: Path) -> None:
-    array, call = _chunked(folder), {"out": folder / "o.npy", "resume": "negative", **CPU}
+    array, call = _chunked(folder), {"out": folder / "o.npy", "resume": True, "name": "negative", **CPU}
     with pytest.raises(StoppedError):
         cf.map(Stopping(30), folder / "x.zarr", **call)
     array[3 * STEP if early else -1] = 7
@@ -171,7 +182,7 @@ def test_arrays_of_which_nothing_is_known_are_refused(folder: Path) -> None:
 
 
 def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:
-    call: dict[str, Any] = {"out": folder / "o.npy", "resume": "negative", **CPU}
+    call: dict[str, Any] = {"out": folder / "o.npy", "resume": True, "name": "negative", **CPU}
     with pytest.raises(StoppedError):
         cf.map(Stopping(30), X.copy(), **call)
     with pytest.raises(ResumeError, match="array 0"):
@@ -219,7 +230,7 @@ def test_after_the_system_has_been_shut_down_it_begins_anew(folder: Path, monkey
     stopped(folder)
     monkeypatch.setattr(resume, "boot", lambda: "another one")
     whole = Stopping()
-    cf.map(whole, folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
+    cf.map(whole, folder / "x.npy", out=folder / "o.npy", resume=True, name="negative", **CPU)
     np.testing.assert_array_equal(stored(folder / "o.npy"), X)
     assert whole.calls >= 60
 
@@ -228,7 +239,7 @@ def test_what_replaces_an_array_keeps_it_until_it_is_complete(folder: Path) -> N
     np.save(folder / "o.npy", np.arange(3))
     stopped(folder, overwrite=True)
     np.testing.assert_array_equal(stored(folder / "o.npy"), np.arange(3))
-    cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume="negative", overwrite=True, **CPU)
+    cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume=True, name="negative", overwrite=True, **CPU)
     np.testing.assert_array_equal(stored(folder / "o.npy"), X)
 
 
@@ -239,11 +250,50 @@ def test_what_cannot_be_gone_on_with_is_refused_at_once(folder: Path) -> None:
             cf.map(untouched, folder / "x.npy", out=out, resume=True, **CPU)
         with pytest.raises(UnsupportedError, match="resume="):
             cf.median(folder / "x.npy", out=out, resume=True, device="cpu")
-    with pytest.raises(cf.errors.ArgumentTypeError, match="resume=1"):
+    with pytest.raises(ArgumentTypeError, match="resume=1"):
         cf.map(untouched, folder / "x.npy", out=folder / "o.npy", resume=1, **CPU)
     x = cf.open(folder / "x.npy")
     with pytest.raises(UnsupportedError, match="resume="):
         cf.store([x - x.mean(), x.sum()], [folder / "o.npy", np.empty(())], resume=True, device="cpu")
+    assert names(folder) == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        partial(cf.map, np.negative),
+        partial(cf.map_overlap, np.negative, depth=1),
+        lambda x, **options: cf.blockwise(np.negative, "ijk", x, "ijk", **options),
+        cf.sum,
+        cf.cumsum,
+        cf.copy,
+        cf.median,
+        cf.histogram,
+        cf.fft.fftn,
+        partial(cf.rechunk, chunks=(1, 1, 1), out="o.zarr"),
+        lambda x, **options: cf.store(cf.open(x) + 1, "o.npy", **options),
+        lambda x, **options: cf.open(x).to_zarr("o.zarr", **options),
+        lambda x, **options: cf.open(x).to_npy("o.npy", **options),
+        lambda x, **options: chunkflow.dask.store(cf.open(x) + 1, "o.npy", **options),
+    ],
+)
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"resume": "smooth"}, ArgumentTypeError, "resume='smooth' is a text: give resume=True, name='smooth'"),
+        ({"resume": 1}, ArgumentTypeError, "resume=1 must be True or False"),
+        ({"name": "smooth"}, ArgumentError, "name='smooth' .* give resume=True"),
+        ({"resume": True, "name": 7}, ArgumentTypeError, "name=7 must be a text"),
+        ({"resume": True, "name": ""}, ArgumentTypeError, "name='' must be a text"),
+    ],
+    ids=["a text", "a number", "a name alone", "a name that is none", "an empty name"],
+)
+def test_a_name_stands_for_the_function(
+    call: Any, options: dict[str, Any], error: Any, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(error, match=said):
+        call("x.npy", **options)
     assert names(folder) == ["x.npy"]
 
 

@@ -330,7 +330,8 @@ class Array(Collection):
         progress: ProgressLike = False,
         overwrite: bool = False,
         sync: bool | None = None,
-        resume: bool | str = False,
+        resume: bool = False,
+        name: str | None = None,
         checksum: bool | None = None,
     ) -> Any:
         """Compute the array into a zarr array; see `chunkflow.store`."""
@@ -339,6 +340,7 @@ class Array(Collection):
             "overwrite": overwrite,
             "sync": sync,
             "resume": resume,
+            "name": name,
             "checksum": checksum,
         }
         return store(self, path, chunks=chunks, budget=budget, device=device, **options)
@@ -352,10 +354,17 @@ class Array(Collection):
         progress: ProgressLike = False,
         overwrite: bool = False,
         sync: bool | None = None,
-        resume: bool | str = False,
+        resume: bool = False,
+        name: str | None = None,
     ) -> Any:
         """Compute the array into a ``.npy`` file; see `chunkflow.store`."""
         if not str(path).endswith(".npy"):
             raise ArgumentTypeError(f"{path!r} does not end in .npy: use to_zarr or chunkflow.store for other formats")
-        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync, "resume": resume}
+        options: dict[str, Any] = {
+            "progress": progress,
+            "overwrite": overwrite,
+            "sync": sync,
+            "resume": resume,
+            "name": name,
+        }
         return store(self, path, budget=budget, device=device, **options)

@@ -85,7 +85,8 @@ def store(
     progress: ProgressLike = False,
     overwrite: bool = False,
     sync: bool | None = None,
-    resume: bool | str = False,
+    resume: bool = False,
+    name: str | None = None,
     checksum: bool | None = None,
 ) -> Any:
     """Compute expressions into outputs, in as few passes over their sources as there can be.
@@ -101,7 +102,7 @@ def store(
     chunks : int or tuple, optional
         Of a zarr array that is created, of one expression alone: for each axis a length, -1 for the whole axis, or
         "auto". Blocks hold whole chunks.
-    budget, device, progress, overwrite, sync, resume, checksum
+    budget, device, progress, overwrite, sync, resume, name, checksum
         As for `chunkflow.map`.
 
     Returns
@@ -139,7 +140,8 @@ def store(
                 f"chunks={chunks!r}: {node.name} makes several passes of its own, and chooses the chunks of an array "
                 "that it creates: store it into a zarr array that has them"
             )
-    options = Options(budget=budget, device=device, out_chunks=chunks, overwrite=overwrite, sync=sync, resume=resume)
+    kept: dict[str, Any] = {"overwrite": overwrite, "sync": sync, "resume": resume, "name": name}
+    options = Options(budget=budget, device=device, out_chunks=chunks, **kept)
     with asked(checksum, outs):
         results = tuple((_gone_on_with if resume else _evaluated)(wanted, options, progress).values())
     return results if isinstance(arrays, list | tuple) else results[0]
@@ -184,14 +186,14 @@ def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressL
     check_resume(options.resume, targets)
     device = devices.resolve(options.device)
     nodes, arrays = recognized(wanted)
-    said = options.resume if isinstance(options.resume, str) else nodes
+    said = nodes if options.name is None else options.name
     call = call_of_passes(digest(("store", said, options.out_chunks)), arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         passes = current()
         there = set[str]() if passes is None else passes.published
         known = {target.name: Published(target.name) for target in targets if target.name in there}
         places = {node: known.get(t.name, out) for (node, out), t in zip(wanted.items(), targets, strict=True)}
-        return _evaluated(places, replace(options, budget=budget, resume=False), progress)
+        return _evaluated(places, replace(options, budget=budget, resume=False, name=None), progress)
 
 
 def _target(node: Node) -> Node:

@@ -101,7 +101,7 @@ def _parameters(fn: Function) -> tuple[str, ...] | None:
 
 
 _OF_A_RUN = frozenset(
-    {"chunks", "out", "budget", "device", "progress", "overwrite", "sync", "resume", "checksum", "precision"}
+    {"chunks", "out", "budget", "device", "progress", "overwrite", "sync", "resume", "name", "checksum", "precision"}
 )
 
 

@@ -162,7 +162,9 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
     try:
         between = os.path.join(directory.folder, "between.zarr")
         scratch = scratch_array(between, spec.shape, spec.dtype.newbyteorder("="), plan.intermediate)
-        first = replace(last, out=scratch, chunks=plan.intermediate, overwrite=False, sync=False, resume=False)
+        first = replace(
+            last, out=scratch, chunks=plan.intermediate, overwrite=False, sync=False, resume=False, name=None
+        )
         execute(moved(x, first, block=plan.blocks[0]))
         return execute(moved(between, last, block=plan.blocks[1]))
     finally:

@@ -147,7 +147,7 @@ def length_of(out: Any) -> int | None:
 
 def in_memory(options: Options) -> Options:
     """The same options for a pass whose result is not the caller's."""
-    return replace(options, out=None, overwrite=False, resume=False)
+    return replace(options, out=None, overwrite=False, resume=False, name=None)
 
 
 def over_everything(kernel: Kernel, chunks: Chunks) -> Declare:

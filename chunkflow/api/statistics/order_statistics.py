@@ -190,7 +190,7 @@ def order_statistics(
     prefixes = np.zeros((len(ranks), *lines), key_dtype(spec.dtype))
     number = math.prod(lines)
     left = 8 * spec.dtype.itemsize
-    chosen = replace(options, out=None, overwrite=False, resume=False, device=run)
+    chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run)
 
     def cut(bins: float, left: int) -> tuple[int, tuple[int | None, ...] | None]:
         """Bits that a pass with room for so many bins, of all lines together, finds; and the sides of its blocks."""

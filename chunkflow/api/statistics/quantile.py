@@ -285,7 +285,7 @@ def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> 
     else:
         capacity = min(FEW, most, held)
     keys, counts = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8")
-    chosen = replace(options, out=None, overwrite=False, resume=False, device=run)
+    chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run)
     while capacity:
         declare = functools.partial(folded, Distinct(capacity), (None,), block, copies)
         try:

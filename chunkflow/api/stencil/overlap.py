@@ -46,7 +46,8 @@ def map_overlap(
     progress: ProgressLike = False,
     overwrite: bool = False,
     sync: bool | None = None,
-    resume: bool | str = False,
+    resume: bool = False,
+    name: str | None = None,
     checksum: bool | None = None,
     **kwargs: Any,
 ) -> Request | MultiPass:
@@ -130,7 +131,7 @@ def map_overlap(
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     check_passed("map_overlap", kwargs, fn)
     options = Options(
-        out, budget, dtype, chunks, workspace, device, overwrite, progress, sync=sync, resume=resume, checksum=checksum
+        out, budget, dtype, chunks, workspace, device, overwrite, progress, None, sync, resume, name, checksum
     )
     once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
     steps = None if steps_per_pass is None else check_int("steps_per_pass", steps_per_pass, 1)
