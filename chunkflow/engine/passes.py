@@ -157,7 +157,7 @@ class Passes:
         """What a pass that is done has written."""
         if os.path.dirname(target.name) == self.folder and not os.path.lexists(target.name):
             return _GoneArray(spec)
-        if not os.path.lexists(target.name):
+        if not (target.is_there if hasattr(target, "is_there") else os.path.lexists(target.name)):
             raise ResumeError(
                 f"resume=True: {target.name} had been published by this call, and is no longer there: remove what is "
                 "left of the call by `chunkflow clean`"

@@ -55,7 +55,7 @@ def check_resume(resume: bool, targets: Sequence[Target]) -> None:
         found = next((target.name for target in targets if not hasattr(target, "claim")), "no output")
         raise UnsupportedError(
             f"resume={resume!r} and {found}: only what a run writes to new paths can be gone on with; give out= the "
-            "path of a .npy file, or of a zarr array in a directory"
+            "path of a .npy file, of a zarr array in a directory, or of an HDF5 dataset"
         )
 
 
@@ -208,7 +208,7 @@ class Resumption:
         try:
             for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
                 made.sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
-            with translated(WriteError, f"cannot note how far {claims[0].name} has come", claims[0].name):
+            with translated(WriteError, f"cannot note how far {claims[0].called} has come", claims[0].called):
                 if known:
                     made.start, made._names, made._arrays = made._journal.go_on()
                 else:
@@ -266,6 +266,9 @@ class Resumption:
     def end(self) -> None:
         """The outputs have their names."""
         self._journal.close()
+        for sink in self.sinks:
+            if hasattr(sink, "end"):  # it has kept blocks elsewhere
+                sink.end()
 
     def stop(self) -> None:
         """Leave what is finished to a later run; remove all if that is nothing."""
@@ -303,7 +306,7 @@ def _known(claims: Sequence[Claim], call: Mapping[str, str], guards: Sequence[Gu
         return False
     if known.get(BOOT) != call[BOOT]:  # not all may have come to the disk
         return False
-    compare(known, call, claims[0].name)
+    compare(known, call, claims[0].called)
     go_on(guards, identities(known))
     return True
 

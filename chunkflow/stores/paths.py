@@ -111,13 +111,27 @@ def passes_place(output: str) -> str:
     >>> passes_place("/u.npy")
     '/u.npy.passes'
     """
-    place = scratch_place(output, "passes")
+    return _lasting_place(output, "passes")
+
+
+def blocks_place(output: str) -> str:
+    """Name of the finished blocks of a dataset, which are copied into its file when all are there.
+
+    >>> blocks_place("/u.h5:/run/v")
+    '/v.49952c5e4263.blocks'
+    """
+    return _lasting_place(output, "blocks")
+
+
+def _lasting_place(output: str, purpose: str) -> str:
+    """A `scratch_place` that is the same in another process, and no other output's."""
+    place = scratch_place(output, purpose)
     if os.path.dirname(place) == os.path.dirname(output):
         return place
     import hashlib  # not at the top: few outputs are members of groups
 
     inner = hashlib.sha256(os.fsencode(os.path.relpath(output, os.path.dirname(place)))).hexdigest()[:12]
-    return os.path.join(os.path.dirname(place), f"{os.path.basename(output)}.{inner}.passes")
+    return os.path.join(os.path.dirname(place), f"{os.path.basename(output)}.{inner}.{purpose}")
 
 
 def remove_directory(path: str) -> None:

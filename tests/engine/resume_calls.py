@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import h5py
 import numpy as np
+import zarr
 
 import chunkflow as cf
 import chunkflow.dask
@@ -69,12 +71,31 @@ def rows(folder: Path) -> Any:
     return path
 
 
+def stored(path: Path) -> Any:
+    """The elements of an output; of an HDF5 file those of all datasets, by name."""
+    if path.suffix == ".h5":
+        found: dict[str, Any] = {}
+        with h5py.File(path, "r") as file:
+            file.visititems(lambda name, x: found.update({name: x[...]}) if isinstance(x, h5py.Dataset) else None)
+        return found
+    return np.load(path) if path.suffix == ".npy" else np.asarray(zarr.open_array(path, mode="r")[...])
+
+
 KINDS: dict[str, Callable[[Path], Any]] = {
     "map to npy": lambda folder: cf.map(
         counted, folder / "x.npy", folder=str(folder), out=folder / "o.npy", chunks=(16, -1, -1), **CPU
     ),
     "map to zarr": lambda folder: cf.map(
         counted, folder / "x.npy", folder=str(folder), out=folder / "o.zarr", chunks=(20, -1, -1), **CPU
+    ),
+    "map to hdf5": lambda folder: cf.map(
+        counted, folder / "x.npy", folder=str(folder), out=f"{folder}/o.h5:/run/u", chunks=(20, -1, -1), **CPU
+    ),
+    "sum to hdf5": lambda folder: cf.store(
+        [(x := slow(folder)).sum(axis=0), x * 2], [f"{folder}/o.h5:/s", f"{folder}/o.h5:/o"], budget="48kB", **CPU
+    ),
+    "median to hdf5": several(
+        lambda folder: cf.median(folder / "x.npy", axis=0, out=f"{folder}/o.h5", chunks=(32, -1, -1), **CPU)
     ),
     "overlapping blocks": lambda folder: cf.map_overlap(
         lambda b: counted(b, str(folder)) + np.roll(b, 1, 0),

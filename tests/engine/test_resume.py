@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import zarr
 from engine import resume_calls
-from engine.resume_calls import KINDS
+from engine.resume_calls import KINDS, stored
 
 import chunkflow as cf
 import chunkflow.dask
@@ -73,10 +73,6 @@ def stopped(folder: Path, out: str = "o.npy", at: int = 30, **options: Any) -> P
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def stored(path: Path) -> np.ndarray:
-    return np.load(path) if path.suffix == ".npy" else np.asarray(zarr.open_array(path, mode="r")[...])
 
 
 @pytest.mark.parametrize("out", ["o.npy", "o.zarr", "group.zarr/o"])
@@ -245,7 +241,7 @@ def test_what_replaces_an_array_keeps_it_until_it_is_complete(folder: Path) -> N
 
 def test_what_cannot_be_gone_on_with_is_refused_at_once(folder: Path) -> None:
     untouched = Stopping(1)
-    for out in (None, np.empty_like(X), folder / "o.h5:/d"):
+    for out in (None, np.empty_like(X)):
         with pytest.raises(UnsupportedError, match="resume="):
             cf.map(untouched, folder / "x.npy", out=out, resume=True, **CPU)
         with pytest.raises(UnsupportedError, match="resume="):
@@ -526,8 +522,8 @@ def test_a_killed_run_is_gone_on_with_to_the_same_bits(
     outputs = sorted(path for path in other.iterdir() if path.name not in ("x.npy", "calls"))
     for path in outputs:
         found, wanted = stored(folder / path.name), stored(path)
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_equal(found, wanted)
+        assert isinstance(found, dict) or found.dtype == wanted.dtype
     assert names(folder) == names(other)
     in_flight = 2 + 3 * len(os.sched_getaffinity(0))  # and a trial in each process
     assert calls_of(folder) <= whole + kills * in_flight

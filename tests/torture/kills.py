@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
-from engine.resume_calls import KINDS, array
+from engine.resume_calls import KINDS, array, stored
 
 PUBLISHED = "OutputExistsError"
 """What a run says that comes after one which was killed when it had published."""
@@ -39,7 +38,7 @@ def outputs(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.iterdir()):
         if path.name not in ("x.npy", "calls"):
-            found[path.name] = np.load(path) if path.suffix == ".npy" else zarr.open_array(path, mode="r")[...]
+            found |= {path.name: each} if isinstance(each := stored(path), np.ndarray) else each
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
+from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
@@ -23,19 +25,23 @@ from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.commit import opened_all
 from chunkflow.stores.failures import translated, unwritten
-from chunkflow.stores.file.strided import Strided
+from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5 import scales
 from chunkflow.stores.hdf5.facts import PARTIAL
 from chunkflow.stores.hdf5.host import LOCK, Host, enter, opened
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
-from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.claim import Claim, refuse_left
 from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.touched import aligned, touched
+from chunkflow.system import interrupts
 
 DEFAULT = "data"
 """The dataset's name if the path gives none."""
+
+PART = 1 << 18
+"""Bytes of a contiguous dataset that are copied at a time: a small share of any budget."""
 
 
 class Hdf5PathTarget:
@@ -121,8 +127,29 @@ class Hdf5PathTarget:
             raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {shape}")
         return ArraySpec(self.name, shape, dtype, chunks=limited(shape, chunks, dtype.itemsize))
 
-    def open(self, spec: ArraySpec) -> Hdf5PathSink:
+    def claim(self) -> Claim:
+        """The claim on the blocks of a run that a later one may go on with, or on those that are left."""
+        with translated(WriteError, f"cannot keep blocks of {self.name}", self.name, foreign=OSError):
+            return Claim(paths.blocks_place(self.name), resumes=True, called=self.name)
+
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> Hdf5PathSink | StagedSink:
+        """The sink; with a `claim` one that keeps blocks where a later run finds them."""
+        if claim is not None:
+            return StagedSink(self, spec, claim)
+        with translated(WriteError, f"cannot create {self.name}", self.name, foreign=OSError):
+            refuse_left(self.name)
         return Hdf5PathSink(self, spec)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a dataset has the name."""
+        with contextlib.suppress(OSError), LOCK, opened(self.path) as file:
+            return self.dataset in file
+        return False
+
+    def opened(self, spec: ArraySpec) -> Any:
+        """The finished dataset, for the user."""
+        return h5py.File(self.path, "r+")[self.dataset]
 
 
 class Hdf5PathSink:
@@ -268,3 +295,95 @@ class Hdf5PathSink:
             self._end()
         for claim in self._claims:
             claim.end()
+
+
+class StagedSink:
+    """A dataset whose blocks are kept in a hidden file beside its own, and copied into that when all are there.
+
+    HDF5 says where elements lie only in metadata that it writes at the end: what a run that dies had written into the
+    file itself, nobody finds.
+    """
+
+    def __init__(self, target: Hdf5PathTarget, spec: ArraySpec, claim: Claim) -> None:
+        self.spec, self._target, self._claim = spec, target, claim
+        self._blocks: FileSink | None = None
+        self._dataset: Hdf5PathSink | None = None
+        with translated(WriteError, f"cannot keep blocks of {target.name}", target.name, self.abort, OSError):
+            fresh = False
+            if not claim.is_left:
+                os.close(os.open(claim.partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                fresh = bool(spec.size) and reserve(claim.partial, spec.nbytes)
+            self._place = Strided.packed(claim.partial, 0, spec.shape, spec.dtype, name=target.name)
+            self._blocks = FileSink(self._place, fresh=fresh)
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        assert self._blocks is not None
+        self._blocks.write(region, block)
+
+    def run(self, region: Region) -> ByteRun | None:
+        return self._blocks.run(region) if self._blocks is not None else None
+
+    def ready(self) -> list[Claim]:
+        """See `Publishing.ready`. If this process dies, the next call makes the copy again."""
+        name = self._target.name
+        with translated(WriteError, f"cannot finish {name}", name, self._end_copy, OSError):
+            self._close()
+            self._dataset = Hdf5PathSink(self._target, self.spec)
+            for region, part in self._parts():
+                self._dataset.write(region, part)
+                interrupts.check()
+            return self._dataset.ready()
+
+    def _parts(self) -> Iterator[tuple[Region, np.ndarray]]:
+        """Each chunk, or a few rows at a time: never more than the run that made them had at once."""
+        spec = self.spec
+        if not spec.size:
+            return
+        at_once = max(1, PART // spec.dtype.itemsize)
+        sides = spec.chunks or grid.fit(spec.shape, (1,) * len(spec.shape), spec.order, at_once)
+        source = FileSource(self._place, guarded=False)
+        with contextlib.closing(source):
+            for region in grid.regions(spec.shape, sides):
+                part = np.empty(grid.shape_of(region), spec.dtype)
+                source.read(region, part)
+                yield region, part
+
+    def published(self) -> Any:
+        assert self._dataset is not None
+        return self._dataset.published()
+
+    def unpublish(self) -> None:
+        """See `Publishing.unpublish`."""
+        if self._dataset is not None:
+            self._dataset.unpublish()
+
+    def commit(self) -> Any:
+        """See `Sink.commit`: it has a claim, so `commit_all` publishes it."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Remove the blocks: the dataset has its name."""
+        self._claim.end()
+
+    def leave(self) -> None:
+        """Leave the blocks to a later run."""
+        self._end_copy()
+        with contextlib.suppress(OSError):
+            self._close()
+        self._claim.leave()
+
+    def abort(self) -> None:
+        self._end_copy()
+        with contextlib.suppress(OSError):
+            self._close()
+        self._claim.end()
+
+    def _close(self) -> None:
+        blocks, self._blocks = self._blocks, None
+        if blocks is not None:
+            blocks.close()  # a network file system may report a failed write only now
+
+    def _end_copy(self) -> None:
+        dataset, self._dataset = self._dataset, None
+        if dataset is not None:
+            dataset.abort()

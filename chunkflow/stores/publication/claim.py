@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from chunkflow.errors import OutputBusyError, ResumeError
-from chunkflow.stores.paths import passes_place
+from chunkflow.stores.paths import blocks_place, passes_place
 from chunkflow.stores.publication.move import remove
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
 from chunkflow.stores.publication.settle import settle, take_up
@@ -34,6 +34,8 @@ class Claim:
         Whether the output may take the name of something else.
     resumes : bool
         Whether a later run may go on with it. `is_left` then says whether this one goes on with what is left.
+    called : str, optional
+        What the output is called in errors, where that is another name.
 
     Raises
     ------
@@ -53,13 +55,14 @@ class Claim:
         patches: bool = False,
         overwrite: bool = False,
         resumes: bool = False,
+        called: str = "",
     ) -> None:
-        refuse_left(name)
-        self.name, self.root = name, root or name
+        self.name, self.root, self.called = name, root or name, called or name
         self.patches, self.overwrite, self.resumes = patches, overwrite, resumes
         self.inner = os.path.relpath(name, self.root)
         purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
         self.path = hidden(self.root, purpose, CLAIM)
+        refuse_left(self.called, own=self.path)
         self.is_left, self._fd = False, -1
         self._fd = self._made()
         hexes = lines(self._fd)[0]["hidden"] if self.is_left else os.urandom(8).hex()
@@ -85,9 +88,9 @@ class Claim:
                         self.is_left = True
                         return left
                     os.close(left)
-                    raise _left_early(self.name) from None
+                    raise _left_early(self.called) from None
                 if not settle(self.path):
-                    raise _busy(self.name, self.path) from None
+                    raise _busy(self.called, self.path) from None
                 continue
             if lock(fd) and is_at(fd, self.path):
                 return fd
@@ -134,8 +137,8 @@ _held: set[str] = set()
 """Claims of this process."""
 
 
-def refuse_left(output: str) -> None:
-    """Refuse an output which a call of several passes makes, or has made in part: another one than the present call.
+def refuse_left(output: str, own: str = "") -> None:
+    """Refuse an output of which another call than the present one makes passes or blocks, or has left some.
 
     Raises
     ------
@@ -144,14 +147,14 @@ def refuse_left(output: str) -> None:
     ResumeError
         It has ended early.
     """
-    path = hidden(passes_place(output), "", CLAIM)
-    if path in _held or not os.path.lexists(path):
-        return
-    if (left := take_up(path)) is not None:
-        os.close(left)
-        raise _left_early(output)
-    if not settle(path):
-        raise _busy(output, path)
+    for path in [hidden(place(output), "", CLAIM) for place in (passes_place, blocks_place)]:
+        if path in _held or path == own or not os.path.lexists(path):
+            continue
+        if (left := take_up(path)) is not None:
+            os.close(left)
+            raise _left_early(output)
+        if not settle(path):
+            raise _busy(output, path)
 
 
 def _left_early(name: str) -> ResumeError:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from chunkflow.stores.paths import passes_place
+from chunkflow.stores.paths import blocks_place, passes_place
 from chunkflow.stores.publication.move import DOCUMENTS, Move, inode_of, remove
 from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
@@ -269,7 +269,8 @@ def left_in(directory: str) -> list[Left]:
 def beside(output: str) -> list[Left]:
     """What dead runs that wrote an output left beside it."""
     found: list[Left] = []
-    for above in {os.path.dirname(output), os.path.dirname(passes_place(output)), *_zarr_roots(output)}:
+    beside = {os.path.dirname(path) for path in (output, passes_place(output), blocks_place(output))}
+    for above in beside | {*_zarr_roots(output)}:
         with suppress(OSError):
             found += [left for left in _left_among(above, sorted(os.listdir(above))) if _is_of(left, output)]
     return found
@@ -278,7 +279,9 @@ def beside(output: str) -> list[Left]:
 def _is_of(left: Left, output: str) -> bool:
     """Whether something belongs to an output, or to intermediate results of it."""
     rest = left.output.removeprefix(output)
-    return left.output == passes_place(output) or (rest != left.output and (not rest or rest in SCRATCH))
+    return left.output in (passes_place(output), blocks_place(output)) or (
+        rest != left.output and (not rest or rest in SCRATCH)
+    )
 
 
 def _zarr_roots(output: str) -> Iterator[str]:
