@@ -6,6 +6,7 @@ import os
 
 from chunkflow.errors import SourceNotFoundError, WriteError
 from chunkflow.stores.failures import translated
+from chunkflow.stores.paths import DATASET, hdf5_named, located
 from chunkflow.stores.publication.settle import Left, beside, end, left_in
 
 
@@ -36,11 +37,13 @@ def leftovers(path: str | os.PathLike[str]) -> tuple[Left, ...]:
     >>> cf.leftovers(".")
     ()
     """
-    place = os.path.realpath(path)
+    parts = None if os.path.isdir(path) else hdf5_named(os.fspath(path))
+    place = os.path.realpath(path if parts is None else parts[0])
     if not os.path.isdir(os.path.dirname(place)):
         raise SourceNotFoundError(f"there is no directory {os.path.dirname(place)}")
     inside = left_in(place) if os.path.isdir(place) else []
-    return (*beside(place), *inside)
+    of_dataset = [] if parts is None else beside(located(f"{place}:{parts[1] or DATASET}"))
+    return (*beside(place), *of_dataset, *inside)
 
 
 def recover(path: str | os.PathLike[str]) -> tuple[Left, ...]:

@@ -119,11 +119,12 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
 
 def _as_published(args: tuple[Any, ...], kwargs: dict[str, Any], placed: Sequence[str]) -> Any:
     """The arguments by position, of which ``out`` may be one; by name it is changed in its place."""
+    overwrite = bool(kwargs.get("overwrite"))
     if "out" in kwargs:
-        kwargs["out"] = as_published(kwargs["out"])
+        kwargs["out"] = as_published(kwargs["out"], overwrite=overwrite)
     elif "out" in placed[: len(args)]:
         at = placed.index("out")
-        return (*args[:at], as_published(args[at]), *args[at + 1 :])
+        return (*args[:at], as_published(args[at], overwrite=overwrite), *args[at + 1 :])
     return args
 
 

@@ -26,7 +26,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.engine.options import check_named
 from chunkflow.engine.passes import Passes
 from chunkflow.engine.resume import BOOT, boot, check_resume, versions
-from chunkflow.errors import ArgumentTypeError
+from chunkflow.errors import ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
 from chunkflow.graph.recognition import recognized
@@ -222,6 +222,11 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, n
     places = list(wanted.values())
     targets = [open_target(place, overwrite=True) for place in places]
     check_resume(True, targets)
+    for target in targets:
+        if hasattr(target, "is_made"):
+            raise UnsupportedError(
+                f"resume=True and {target.name}: workers write to .npy files and to zarr arrays in directories alone"
+            )
     nodes, arrays = recognized(wanted)
     said = nodes if name is None else name
     call = {

@@ -25,7 +25,7 @@ from chunkflow.engine import resume
 from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.resume import BOOT, Resumption, compare, identities, outputs_of, versions
-from chunkflow.errors import ReadError, ResumeError, WriteError
+from chunkflow.errors import ChunkflowError, ReadError, ResumeError, WriteError
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import Between, Published, identity, open_target
 from chunkflow.stores.failures import translated
@@ -34,11 +34,12 @@ from chunkflow.stores.identity import Identity
 from chunkflow.stores.paths import passes_place
 from chunkflow.stores.protocol import Target
 from chunkflow.stores.publication import claim as claims
-from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication import settle
+from chunkflow.stores.publication.claim import Claim, claim_path
 from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.mark import Mark
 from chunkflow.stores.publication.move import remove
-from chunkflow.stores.publication.settle import finish, hidden_by
+from chunkflow.stores.publication.settle import finish
 from chunkflow.system.context import run_variable
 
 _DONE = ".done"
@@ -69,7 +70,7 @@ class Passes:
     _places: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def open(cls, targets: Sequence[Target], call: Mapping[str, str], limit: Callable[[], int]) -> Passes:
+    def open(cls, targets: Sequence[Any], call: Mapping[str, str], limit: Callable[[], int]) -> Passes:
         """Take up what an earlier call left, or begin.
 
         Raises
@@ -82,9 +83,15 @@ class Passes:
             The directory cannot be made.
         """
         output = targets[0].name
+        for target in targets:
+            if hasattr(target, "refuse"):  # a run of one pass has published it
+                target.refuse()
         with translated(WriteError, f"cannot keep intermediate results of {output}", output):
             claim = _claim(output)
             try:
+                if not claim.is_left:
+                    for target in targets:
+                        claims.refuse_left(target.name, claim.path, also=[claim_path(*target.claimed)])
                 known = Journal(claim.state).call if claim.is_left else None
                 if known is not None and known.get(BOOT) != call[BOOT]:
                     known = None  # not all may have come to the disk
@@ -157,7 +164,7 @@ class Passes:
         """What a pass that is done has written."""
         if os.path.dirname(target.name) == self.folder and not os.path.lexists(target.name):
             return _GoneArray(spec)
-        if not (target.is_there if hasattr(target, "is_there") else os.path.lexists(target.name)):
+        if not _is_there(target):
             raise ResumeError(
                 f"resume=True: {target.name} had been published by this call, and is no longer there: remove what is "
                 "left of the call by `chunkflow clean`"
@@ -178,7 +185,11 @@ class Passes:
             remove(f"{place.path}.read")
 
     def end(self) -> None:
-        """Remove all: the outputs have their names."""
+        """Remove all: the outputs have their names. The marks go last, by which the same call knows them."""
+        with suppress(OSError):
+            for entry in os.scandir(self.folder):
+                if not entry.name.endswith(_DONE):
+                    remove(entry.path)
         self._claim.end()
 
     def stop(self) -> None:
@@ -248,31 +259,58 @@ def current() -> Passes | None:
 
 
 def refuse_left(outs: Any) -> None:
-    """Refuse outputs among which are some that an earlier call of several passes has made in part.
+    """Refuse outputs among which are some that an earlier call has made in part.
 
     Each would be refused when its own pass begins: this is for calls of which that is not the first one.
     """
     if current() is None:
-        for out in outs if isinstance(outs, tuple) else (outs,):
-            if isinstance(out, str | os.PathLike) and "://" not in os.fspath(out):
-                claims.refuse_left(os.path.realpath(out))
+        for target in map(_resumable, outs if isinstance(outs, tuple) else (outs,)):
+            if target is not None:
+                claims.refuse_left(target.name, also=[claim_path(*target.claimed)])
 
 
-def as_published(outs: Any) -> Any:
+def _resumable(out: Any) -> Any:
+    """The target of a path, if what goes there can be gone on with; else None."""
+    if isinstance(out, str | os.PathLike) and "://" not in os.fspath(out):
+        with suppress(ChunkflowError, OSError, ValueError):
+            target = open_target(out, overwrite=True)
+            return target if hasattr(target, "claimed") else None
+    return None
+
+
+def as_published(outs: Any, *, overwrite: bool) -> Any:
     """Outputs as they are given, but for paths that an earlier call has published before it ended early.
 
-    It had not come to the end of its intermediate results, say. So the same call finds its outputs, and not that they
+    It had not come to the end of what it has to clean up, say. So the same call finds its outputs, and not that they
     exist already.
     """
-    if isinstance(outs, tuple):
-        return tuple(as_published(out) for out in outs)
-    if isinstance(outs, str | os.PathLike) and "://" not in os.fspath(outs):
-        name = os.path.realpath(outs)
-        with suppress(OSError, ValueError):
-            folder = hidden_by(passes_place(name))
-            if folder is not None and os.path.lexists(name) and name in Passes.marked(folder):
-                return Published(name)
-    return outs
+    given = outs if isinstance(outs, tuple) else (outs,)
+    targets = {out: target for out in given if isinstance(out, str | os.PathLike) and (target := _resumable(out))}
+    calls = resume.left_by([*targets.values()])
+
+    def found(out: Any) -> Any:
+        target = targets.get(out) if isinstance(out, str | os.PathLike) else None
+        if target is not None and target.name in calls:
+            return Published(out, calls[target.name], overwrite)
+        return Published(out) if target is not None and _is_marked(target) else out
+
+    return tuple(map(found, outs)) if isinstance(outs, tuple) else found(outs)
+
+
+def _is_marked(target: Any) -> bool:
+    """Whether a pass of an earlier call has published a target's output."""
+    place = passes_place(target.name)
+    claim = claim_path(place, place)
+    with suppress(OSError, ValueError):
+        if os.path.lexists(claim) and settle.call_of(claim) is None:
+            settle.settle(claim)  # nothing that a later call could know
+        folder = settle.hidden_by(place)
+        return folder is not None and _is_there(target) and target.name in Passes.marked(folder)
+    return False
+
+
+def _is_there(target: Any) -> bool:
+    return bool(target.is_there if hasattr(target, "is_there") else os.path.lexists(target.name))
 
 
 @contextmanager

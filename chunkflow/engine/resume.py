@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,8 @@ from chunkflow.planner.plan import Plan
 from chunkflow.stores.failures import translated
 from chunkflow.stores.identity import Guard, Identity, go_on
 from chunkflow.stores.protocol import Sink, Source, Target, guards_of, leaves
-from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication import settle
+from chunkflow.stores.publication.claim import Claim, claim_path
 from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.move import inode_of
 
@@ -158,6 +160,47 @@ def boot() -> str:
     return ""
 
 
+def left_by(targets: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """What the call was that has published outputs, and was killed before it had cleaned up, by the outputs' names."""
+    calls = list[dict[str, str]]()
+    for path in filter(os.path.lexists, [claim_path(*target.claimed) for target in targets]):
+        if (call := settle.call_of(path)) is None:
+            settle.settle(path)  # nothing that a later call could know
+        else:
+            calls.append(call)
+    return {target.name: call for call in calls for target in targets if _has_made(call, target)}
+
+
+def _has_made(call: Mapping[str, str], target: Any) -> bool:
+    if hasattr(target, "is_there"):  # a dataset, whose elements are compared
+        return os.path.lexists(claim_path(*target.claimed)) and bool(target.is_there)
+    return str(inode_of(target.name)) in call[_HIDDEN].split()
+
+
+def published(targets: Sequence[Any], plan: Plan, call: Mapping[str, str]) -> tuple[Any, ...] | None:
+    """The outputs, if an earlier run of the same call has published them; None if it has not.
+
+    Raises
+    ------
+    ResumeError
+        A run of another call has.
+    """
+    earlier = [target.earlier for target in targets if hasattr(target, "earlier")]
+    if len(earlier) < len(targets):
+        return None
+    known = {key: value for key, value in earlier[0].items() if key != _HIDDEN}
+    if known.get(BOOT) != call[BOOT] or not all(
+        target.is_made(spec) for target, spec in zip(targets, plan.outputs, strict=True) if hasattr(target, "is_made")
+    ):
+        return None
+    if targets[0].overwrite and differences(known, call):
+        return None
+    compare(known, call, targets[0].name)
+    for target in targets:
+        settle.settle(claim_path(*target.claimed))
+    return tuple(target.opened(spec) for target, spec in zip(targets, plan.outputs, strict=True))
+
+
 @dataclass
 class Resumption:
     """A run's place among the runs of its call.
@@ -212,7 +255,10 @@ class Resumption:
                 if known:
                     made.start, made._names, made._arrays = made._journal.go_on()
                 else:
-                    made._journal.begin({**call, _HIDDEN: _inodes(claims)})
+                    said = {**call, _HIDDEN: _inodes(claims)}
+                    for claim in claims[1:]:  # by it the same call knows an output that is published
+                        Journal(claim.state).note(said)
+                    made._journal.begin(said)
         except BaseException:
             made._done = int(known)
             made.stop()
@@ -318,12 +364,16 @@ def _inodes(claims: Sequence[Claim]) -> str:
 
 def compare(known: Mapping[str, str], call: Mapping[str, str], output: str) -> None:
     """Refuse to go on with another call."""
-    said = "; ".join(filter(None, (_difference(what, known, call) for what in {**known, **call})))
-    if said:
+    if said := differences(known, call):
         raise ResumeError(
             f"resume=True: what is left of {output} is of another call, which differs in {said}. Make the same "
             "call, or remove what is left by `chunkflow clean`"
         )
+
+
+def differences(known: Mapping[str, str], call: Mapping[str, str]) -> str:
+    """How two calls differ, in words; empty if they do not."""
+    return "; ".join(filter(None, (_difference(what, known, call) for what in {**known, **call})))
 
 
 def _difference(what: str, known: Mapping[str, str], call: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from chunkflow.engine import pipeline
 from chunkflow.engine.dry_run import is_dry, stand_ins
 from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared
-from chunkflow.engine.resume import Resumption
+from chunkflow.engine.resume import Resumption, published
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
@@ -42,6 +42,9 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         targets = () if turn is None else tuple(turn.targets)
     sinks: list[Sink] = []
     resumption = None
+    if run.call is not None and targets and (made := published(targets, run.plan, run.call)) is not None:
+        watch.noted("it was done already")
+        return made
     if run.call is not None and targets:
         resumption = Resumption.open(targets, run.plan, run.call, guards_of(run.sources))
     watch.started(run.plan, run)

@@ -13,6 +13,8 @@ from chunkflow.system.files import open_regular
 
 _HDF5 = re.compile(r"(.+?\.(?:h5|hdf5|hdf|nc))(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
+DATASET = "data"
+"""An HDF5 dataset's name if the path of an output gives none."""
 
 _LISTED = 20
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.cf import warn_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.paths import hdf5_named, hdf5_parts
-from chunkflow.stores.protocol import Source, Target, gaps_of
+from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
 from chunkflow.system.deferred import at
 
@@ -363,13 +363,45 @@ class Between:
 
 @dataclass(frozen=True)
 class Published:
-    """The path of an output that an earlier run of the same call has published: it is there, and stays."""
+    """The path of an output that an earlier run has published: it is there, and stays if that is of the same call.
 
-    path: str
+    `call` is what the run of one pass was, with which the present one is compared. If it was another one the output is
+    refused, unless it may be overwritten.
+    """
+
+    path: Any
+    call: Mapping[str, str] | None = None
+    overwrite: bool = True
     has_path = True
 
     def __chunkflow_target__(self) -> Target:
-        return open_target(self.path, overwrite=True)
+        target = open_target(self.path, overwrite=True)
+        return target if self.call is None else cast(Target, PublishedTarget(self, self.call, target))
+
+
+class PublishedTarget:
+    """The target of what is published, with what the run was that did so in `earlier`."""
+
+    def __init__(self, place: Published, earlier: Mapping[str, str], target: Target) -> None:
+        self.earlier, self.overwrite = earlier, place.overwrite
+        self._place, self._target = place, target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def claim(self) -> Any:
+        """See `Target`."""
+        self.refuse()
+        return self._target.claim()  # type: ignore[attr-defined]
+
+    def open(self, *args: Any) -> Sink:
+        """See `Target.open`."""
+        self.refuse()
+        return self._target.open(*args)
+
+    def refuse(self) -> None:
+        """Refuse what exists, unless it may be overwritten."""
+        open_target(self._place.path, overwrite=self._place.overwrite)
 
 
 def _text(path: str | os.PathLike[Any]) -> str:

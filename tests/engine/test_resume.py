@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -34,6 +36,8 @@ from chunkflow.errors import (
     ResumeError,
     UnsupportedError,
 )
+from chunkflow.stores.hdf5 import create
+from chunkflow.stores.publication.claim import Claim
 
 STEP = 16
 CPU: dict[str, Any] = {"device": "cpu", "chunks": (STEP, -1, -1)}
@@ -293,6 +297,31 @@ def test_a_name_stands_for_the_function(
     assert names(folder) == ["x.npy"]
 
 
+# -- HDF5 --------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_of_a_dataset_are_kept_beside_its_file(folder: Path) -> None:
+    with h5py.File(folder / "o.h5", "w") as file:
+        file["there"] = np.arange(9)
+    before, call = (folder / "o.h5").read_bytes(), {"resume": True, "name": "negative", **CPU}
+    stopped(folder, "o.h5:/run/u")
+    assert (folder / "o.h5").read_bytes() == before
+    for other in ({}, {"overwrite": True}):
+        with pytest.raises(ResumeError, match=r"o\.h5:/run/u has ended early.*resume=True"):
+            cf.map(Stopping(), folder / "x.npy", out=folder / "o.h5:/run/u", **CPU | other)
+    (left,) = cf.leftovers(folder / "o.h5:/run/u")
+    assert (left.resumes, left.nbytes >= X.nbytes) == (True, True)
+    with patch.object(create, "_parts", side_effect=StoppedError), pytest.raises(StoppedError):
+        cf.map(Stopping(), folder / "x.npy", out=folder / "o.h5:/run/u", **call)
+    rest = Stopping()
+    dataset = cf.map(rest, folder / "x.npy", out=folder / "o.h5:/run/u", **call)
+    np.testing.assert_array_equal(dataset, X)
+    assert rest.calls <= 1  # a trial
+    dataset.file.close()
+    assert stored(folder / "o.h5").keys() == {"there", "run/u"}
+    assert names(folder) == ["o.h5", "x.npy"]
+
+
 # -- Several passes ----------------------------------------------------------------------------------------------
 
 QUANTILE: dict[str, Any] = {"q": 0.3, "chunks": (32, -1, -1), "device": "cpu"}  # 30 blocks in each of two passes
@@ -370,6 +399,51 @@ def test_what_several_passes_left_is_not_lost_by_a_slip(folder: Path) -> None:
     assert names(folder) == ["x.npy"]
 
 
+@pytest.mark.parametrize("out", ["o.npy", "g.zarr/o", "o.h5:/u"])
+@pytest.mark.parametrize("resumes", [False, True])
+def test_what_one_pass_left_is_refused_to_several_at_once(resumes: bool, out: str, folder: Path) -> None:
+    stopped(folder, out)
+    before, x = names(folder), cf.open(folder / "x.npy")
+    for overwrite in (False, True):
+        options: dict[str, Any] = {"resume": resumes, "overwrite": overwrite, "device": "cpu"}
+        with stopping(1), pytest.raises(ResumeError, match="resume=True"):
+            cf.median(folder / "x.npy", out=folder / out, **options)
+        with stopping(1), pytest.raises(ResumeError, match="resume=True"):
+            cf.store([x - x.mean(), x.sum()], [folder / out, folder / "s.npy"], **options)
+    assert names(folder) == before
+    cf.map(Stopping(), folder / "x.npy", out=folder / out, resume=True, name="negative", **CPU)
+
+
+@pytest.mark.parametrize("call", ["one pass", "several", "an expression", "tasks of dask"])
+def test_checksums_of_another_call_are_refused(call: str, folder: Path) -> None:
+    x = cf.open(folder / "x.npy")
+    calls: dict[str, Any] = {
+        "one pass": lambda **how: cf.copy(folder / "x.npy", folder / "o.zarr", chunks=(16, -1, -1), **how),
+        "several": lambda **how: cf.median(folder / "x.npy", axis=0, out=folder / "o.zarr", chunks=(32, -1, -1), **how),
+        "an expression": lambda **how: cf.store(x * 2, folder / "o.zarr", budget="48kB", **how),
+        "tasks of dask": lambda **how: chunkflow.dask.store(
+            x * 2, folder / "o.zarr", partition="32kB", scheduler="sync", **how
+        ),
+    }
+    with stopping(20), pytest.raises(StoppedError):
+        calls[call](device="cpu", resume=True)
+    with stopping(1), pytest.raises(ResumeError, match="checksum=: None then, False now"):
+        calls[call](device="cpu", resume=True, checksum=False)
+    calls[call](device="cpu", resume=True)
+    assert cf.verify(folder / "o.zarr").checksums
+
+
+def test_a_call_that_refuses_missing_chunks_does_not_go_on_with_one_that_filled_them(folder: Path) -> None:
+    array = _chunked(folder)
+    shutil.rmtree(folder / "x.zarr" / "c" / "1")
+    call: dict[str, Any] = {"out": folder / "o.npy", "resume": True, "name": "negative", **CPU}
+    with pytest.raises(StoppedError):
+        cf.map(Stopping(30), folder / "x.zarr", **call)
+    with pytest.raises(ResumeError, match=r"x\.zarr\): missing='error' now"):
+        cf.map(Stopping(), cf.stored(folder / "x.zarr", missing="error"), **call)
+    assert array[STEP : 2 * STEP].sum() == 0
+
+
 def test_passes_that_have_not_begun_leave_nothing(folder: Path) -> None:
     with stopping(1), pytest.raises(StoppedError):
         cf.median(folder / "x.npy", out=folder / "o.npy", resume=True, device="cpu")
@@ -398,6 +472,49 @@ def test_outputs_of_passes_that_are_done_stay(folder: Path) -> None:
     assert (folder / "mean.npy").stat().st_ino == inode
     np.testing.assert_array_equal(rest, X - mean)
     assert names(folder) == ["mean.npy", "o.npy", "x.npy"]
+
+
+def leaving(claim: Claim, **how: Any) -> None:
+    """In place of `Claim.end`: the process is killed."""
+    claim.leave()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "outs",
+    ["o.npy", "o.zarr", "g.zarr/o", "o.h5:/run/u", ("o.npy", "m.zarr"), ("o.h5:/a", "o.h5:/b"), ("o.h5", "m.npy")],
+    ids=str,
+)
+def test_the_same_call_gives_what_one_had_published(outs: Any, overwrite: bool, folder: Path) -> None:
+    several = isinstance(outs, tuple)
+    out = tuple(folder / each for each in outs) if several else folder / outs
+    call = {"resume": True, "name": "it", "overwrite": overwrite, "out": out, **CPU}
+
+    def fn(block: np.ndarray) -> Any:
+        return (block, -block) if several else block
+
+    with patch.object(Claim, "end", leaving):
+        close(cf.map(fn, folder / "x.npy", **call))
+    made = {path.name: path.stat().st_ino for path in folder.iterdir() if not path.name.startswith(".")}
+    with pytest.raises(OutputExistsError):
+        cf.map(fn, folder / "x.npy", **call | {"resume": False, "name": None, "overwrite": False})
+    if not overwrite:
+        with pytest.raises(ResumeError, match="the function: it then, other now"):
+            cf.map(fn, folder / "x.npy", **call | {"name": "other"})
+        with pytest.raises(OutputExistsError):
+            cf.median(folder / "x.npy", out=folder / (outs[0] if several else outs), resume=True, device="cpu")
+    with stopping(1):
+        found = cf.map(fn, folder / "x.npy", **call)
+    for each, wanted in zip(found if several else [found], [X, -X], strict=False):
+        np.testing.assert_array_equal(each[...], wanted)
+    close(found)
+    assert {path.name: path.stat().st_ino for path in folder.iterdir()} == made
+
+
+def close(found: Any) -> None:
+    for each in found if isinstance(found, tuple) else (found,):
+        if isinstance(each, h5py.Dataset) and each.id:
+            each.file.close()
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -64,11 +64,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture.kills", description=__doc__)
     parser.add_argument("--number", type=int, default=200, help="kills of each kind of run")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--only", default="", help="kinds of runs whose names have this in them")
     asked = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     times, wrong = random.Random(asked.seed), 0
     print(f"seed {asked.seed}", flush=True)
-    for kind in KINDS:
+    for kind in [kind for kind in KINDS if asked.only in kind]:
         with tempfile.TemporaryDirectory() as place:
             right = Path(place) / "right"
             right.mkdir()

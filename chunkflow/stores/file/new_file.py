@@ -91,10 +91,15 @@ class NewFileTarget:
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
 
+    @property
+    def claimed(self) -> tuple[str, str]:
+        """What its claim is on, and the outermost thing that it creates."""
+        return self.name, self.name
+
     def claim(self) -> Claim:
         """The claim of a run that a later one may go on with, or of one that is left."""
         with translated(WriteError, f"cannot create {self.name}", self.name, foreign=OSError):
-            return Claim(self.name, overwrite=self.overwrite, resumes=True)
+            return Claim(*self.claimed, overwrite=self.overwrite, resumes=True)
 
     def open(self, spec: ArraySpec, claim: Claim | None = None) -> NewFileSink:
         """The sink; with a `claim` that is left it goes on with what lies there."""

@@ -34,11 +34,9 @@ from chunkflow.stores.hdf5.host import LOCK, Host, enter, opened
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
 from chunkflow.stores.publication.claim import Claim, refuse_left
 from chunkflow.stores.publication.publish import publish
+from chunkflow.stores.publication.settle import hidden_by
 from chunkflow.stores.touched import aligned, touched
 from chunkflow.system import interrupts
-
-DEFAULT = "data"
-"""The dataset's name if the path gives none."""
 
 PART = 1 << 18
 """Bytes of a contiguous dataset that are copied at a time: a small share of any budget."""
@@ -63,7 +61,7 @@ class Hdf5PathTarget:
         parts = paths.hdf5_named(path)
         assert parts is not None, path
         self.path, name = paths.resolve(parts[0]), parts[1]
-        self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))
+        self.dataset = "/".join(part for part in (name or paths.DATASET).split("/") if part not in ("", "."))
         self.name = f"{self.path}:/{self.dataset}"
         self.writes = self.path
         self._overwrite = overwrite
@@ -127,10 +125,15 @@ class Hdf5PathTarget:
             raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {shape}")
         return ArraySpec(self.name, shape, dtype, chunks=limited(shape, chunks, dtype.itemsize))
 
+    @property
+    def claimed(self) -> tuple[str, str]:
+        """What the claim on its blocks is on."""
+        return (paths.blocks_place(self.name),) * 2
+
     def claim(self) -> Claim:
         """The claim on the blocks of a run that a later one may go on with, or on those that are left."""
         with translated(WriteError, f"cannot keep blocks of {self.name}", self.name, foreign=OSError):
-            return Claim(paths.blocks_place(self.name), resumes=True, called=self.name)
+            return Claim(*self.claimed, resumes=True, called=self.name)
 
     def open(self, spec: ArraySpec, claim: Claim | None = None) -> Hdf5PathSink | StagedSink:
         """The sink; with a `claim` one that keeps blocks where a later run finds them."""
@@ -146,6 +149,18 @@ class Hdf5PathTarget:
         with contextlib.suppress(OSError), LOCK, opened(self.path) as file:
             return self.dataset in file
         return False
+
+    def is_made(self, spec: ArraySpec) -> bool:
+        """Whether the dataset has the elements of the blocks that are left, to the bit: HDF5 knows it by no number."""
+        blocks = hidden_by(self.claimed[0])
+        if blocks is None or not os.path.isfile(blocks) or os.stat(blocks).st_size != spec.nbytes:
+            return False
+        place = Strided.packed(blocks, 0, spec.shape, spec.dtype, name=self.name)
+        with translated(WriteError, f"cannot look at {self.name}", self.name), LOCK, opened(self.path) as file:
+            found = file.get(self.dataset)
+            if not isinstance(found, h5py.Dataset) or (found.shape, found.dtype) != (spec.shape, spec.dtype):
+                return False
+            return all(part.tobytes() == found[region].tobytes() for region, part in _parts(place, spec))
 
     def opened(self, spec: ArraySpec) -> Any:
         """The finished dataset, for the user."""
@@ -329,24 +344,10 @@ class StagedSink:
         with translated(WriteError, f"cannot finish {name}", name, self._end_copy, OSError):
             self._close()
             self._dataset = Hdf5PathSink(self._target, self.spec)
-            for region, part in self._parts():
+            for region, part in _parts(self._place, self.spec):
                 self._dataset.write(region, part)
                 interrupts.check()
             return self._dataset.ready()
-
-    def _parts(self) -> Iterator[tuple[Region, np.ndarray]]:
-        """Each chunk, or a few rows at a time: never more than the run that made them had at once."""
-        spec = self.spec
-        if not spec.size:
-            return
-        at_once = max(1, PART // spec.dtype.itemsize)
-        sides = spec.chunks or grid.fit(spec.shape, (1,) * len(spec.shape), spec.order, at_once)
-        source = FileSource(self._place, guarded=False)
-        with contextlib.closing(source):
-            for region in grid.regions(spec.shape, sides):
-                part = np.empty(grid.shape_of(region), spec.dtype)
-                source.read(region, part)
-                yield region, part
 
     def published(self) -> Any:
         assert self._dataset is not None
@@ -387,3 +388,16 @@ class StagedSink:
         dataset, self._dataset = self._dataset, None
         if dataset is not None:
             dataset.abort()
+
+
+def _parts(place: Strided, spec: ArraySpec) -> Iterator[tuple[Region, np.ndarray]]:
+    """Blocks that are kept in a file: each chunk, or a few rows. The run that made them had more at once."""
+    if not spec.size:
+        return
+    at_once = max(1, PART // spec.dtype.itemsize)
+    sides = spec.chunks or grid.fit(spec.shape, (1,) * len(spec.shape), spec.order, at_once)
+    with contextlib.closing(FileSource(place, guarded=False)) as source:
+        for region in grid.regions(spec.shape, sides):
+            part = np.empty(grid.shape_of(region), spec.dtype)
+            source.read(region, part)
+            yield region, part

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +17,13 @@ from chunkflow.stores.paths import blocks_place, passes_place
 from chunkflow.stores.publication.move import remove
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
 from chunkflow.stores.publication.settle import settle, take_up
+
+
+def claim_path(name: str, root: str) -> str:
+    """Path of the claim on an output: see `Claim`."""
+    inner = os.path.relpath(name, root)
+    purpose = "" if inner == "." else hashlib.sha256(os.fsencode(inner)).hexdigest()[:12]
+    return hidden(root, purpose, CLAIM)
 
 
 class Claim:
@@ -60,8 +68,7 @@ class Claim:
         self.name, self.root, self.called = name, root or name, called or name
         self.patches, self.overwrite, self.resumes = patches, overwrite, resumes
         self.inner = os.path.relpath(name, self.root)
-        purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
-        self.path = hidden(self.root, purpose, CLAIM)
+        self.path = claim_path(name, self.root)
         refuse_left(self.called, own=self.path)
         self.is_left, self._fd = False, -1
         self._fd = self._made()
@@ -112,13 +119,17 @@ class Claim:
         if sync:
             os.fsync(self._fd)
 
-    def end(self) -> None:
-        """Remove all that is hidden, and the claim. Idempotent; what cannot be removed is left to later runs."""
+    def end(self, *, published: bool = False) -> None:
+        """Remove all that is hidden, and the claim. Idempotent; what cannot be removed is left to later runs.
+
+        The state goes first, so that none goes on with what is there in part; last of what was `published`, so that the
+        same call knows its output until nothing is left.
+        """
         if self._fd < 0:
             return
         try:
             with suppress(OSError):
-                for path in (self.state, self.partial, self.old):  # none goes on with what is there in part
+                for path in (self.partial, self.old, self.state) if published else (self.state, self.partial, self.old):
                     remove(path)
                 os.unlink(self.path)
         finally:
@@ -137,7 +148,7 @@ _held: set[str] = set()
 """Claims of this process."""
 
 
-def refuse_left(output: str, own: str = "") -> None:
+def refuse_left(output: str, own: str = "", *, also: Sequence[str] = ()) -> None:
     """Refuse an output of which another call than the present one makes passes or blocks, or has left some.
 
     Raises
@@ -146,8 +157,10 @@ def refuse_left(output: str, own: str = "") -> None:
         The call is alive.
     ResumeError
         It has ended early.
+
+    `own` is the present call's own claim, `also` are paths of further ones that may be another call's.
     """
-    for path in [hidden(place(output), "", CLAIM) for place in (passes_place, blocks_place)]:
+    for path in [*also, *[hidden(place(output), "", CLAIM) for place in (passes_place, blocks_place)]]:
         if path in _held or path == own or not os.path.lexists(path):
             continue
         if (left := take_up(path)) is not None:

@@ -51,6 +51,14 @@ class Journal:
         """Make the directory. From here on a later run may go on with the output."""
         self._folder.mkdir(mode=0o700)
         self._open()
+        self._say(call)
+
+    def note(self, call: dict[str, str]) -> None:
+        """Say what the call is of an output whose state is in the journal of another one."""
+        self._folder.mkdir(mode=0o700)
+        self._say(call)
+
+    def _say(self, call: dict[str, str]) -> None:
         temporary = self._folder / f"{_CALL}.partial"
         temporary.write_text(json.dumps(call), encoding="utf-8")
         temporary.replace(self._folder / _CALL)

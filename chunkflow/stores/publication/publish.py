@@ -98,7 +98,7 @@ def _moved(moves: Sequence[Step], finish: Callable[[], T], durable: bool) -> T:
             raise
         raise
     for claim in reversed(claims):
-        claim.end()
+        claim.end(published=True)
     return result
 
 

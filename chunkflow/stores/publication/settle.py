@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chunkflow.stores.paths import blocks_place, passes_place
+from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.move import DOCUMENTS, Move, inode_of, remove
 from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
@@ -151,6 +152,30 @@ def finish(path: str) -> None:
         committed = record is not None and bool(record.committed)
     if committed:
         settle(claim)
+
+
+def call_of(path: str) -> dict[str, str] | None:
+    """What the call is that left a claim which can be gone on with, or had published its output; None if there is none.
+
+    What its outputs had agreed on is finished first, and the claims stay: by them the same call knows its outputs.
+    """
+    with suppress(OSError, ValueError, KeyError):
+        with _open(path) as record:
+            leader = record and record.leader
+        with suppress(FileNotFoundError), _open(leader or path) as record:
+            if record is not None and record.committed and not record.done:
+                _forward(record)
+                for follower in record.followers:
+                    with suppress(FileNotFoundError), _open(follower) as other:
+                        _forward(other)
+        with _open(path) as record:
+            return Journal(record.state).call if record is not None and record.resumes else None
+    return None
+
+
+def _forward(record: _Record | None) -> None:
+    if record is not None and record.change is not None:
+        record.change.forward(lambda: None)
 
 
 def hidden_by(output: str) -> str | None:

@@ -92,10 +92,15 @@ class ZarrPathTarget:
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks)
 
+    @property
+    def claimed(self) -> tuple[str, str]:
+        """What its claim is on, and the outermost thing that it creates."""
+        return self.name, self.root
+
     def claim(self) -> Claim:
         """The claim of a run that a later one may go on with, or of one that is left."""
         with translated(WriteError, f"cannot create {self.name}", self.name):
-            return Claim(self.name, self.root, overwrite=self.overwrite, resumes=True)
+            return Claim(*self.claimed, overwrite=self.overwrite, resumes=True)
 
     def open(self, spec: ArraySpec, claim: Claim | None = None) -> ZarrPathSink:
         """The sink; with a `claim` that is left it goes on with what lies there."""
