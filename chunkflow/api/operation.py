@@ -64,7 +64,7 @@ from chunkflow.kernels.declare import Declared as Declared
 from chunkflow.kernels.digest import digest
 from chunkflow.kernels.map import is_scalar
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import open_target, spec_of
+from chunkflow.stores import checksums, open_target, spec_of
 from chunkflow.stores.checks import check_unmasked
 from chunkflow.system import interrupts
 
@@ -289,7 +289,9 @@ def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any]
     nodes, arrays = recognized(node_of(array) for array in asked.arrays if not is_scalar(array))
     own = {key: value for key, value in kwargs.items() if key not in RunOptions.__annotations__}
     said = _without([*args, own], [*asked.arrays, options.out], named=options.name is not None)
-    call = call_of_passes(digest((ask.__name__, options.name, said, nodes)), arrays, targets, options.budget, device)
+    function = digest((ask.__name__, options.name, said, nodes))
+    with checksums.asked(options.checksum, options.out):
+        call = call_of_passes(function, arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         return ask(*args, **{**kwargs, "budget": budget}).done()
 

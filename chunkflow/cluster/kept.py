@@ -22,6 +22,7 @@ from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
 from chunkflow.kernels.subnest import on_host
 from chunkflow.stores.failures import translated
+from chunkflow.stores.identity import Identity, going_on
 
 _ENDING = ".npz"
 
@@ -40,6 +41,8 @@ class KeptResults:
 
     folder: str
     named: bool = False
+    read: tuple[Identity, ...] = ()
+    """What the arrays were when the first call opened them: no task reads a chunk that was changed since."""
     _identities: dict[Node, str] = field(default_factory=dict)
 
     def of(self, node: Node, number: int) -> str:
@@ -64,9 +67,15 @@ class KeptResults:
                 os.unlink(entry.path)
 
 
-def run_and_keep(program: Program, index: Sequence[int], arrays: Sequence[Any], path: str, client: str) -> Any:
-    """As `run`, and keep what it gives: None once a partition is stored. `client` is the client's machine."""
-    result = run(program, index, arrays)
+def run_and_keep(
+    program: Program, index: Sequence[int], arrays: Sequence[Any], path: str, client: str, read: Sequence[Identity]
+) -> Any:
+    """As `run`, and keep what it gives: None once a partition is stored.
+
+    `client` is the client's machine, `read` as in `KeptResults`.
+    """
+    with going_on(read):
+        result = run(program, index, arrays)
     held: list[np.ndarray] = []
     with suppress(TypeError):  # a value of another kind is computed again
         names = json.dumps(packed(on_host(result), held))

@@ -154,7 +154,8 @@ class Builder:
         path = self.kept.path(known, index)
         if os.path.exists(path):
             return Task(key, taken, path)
-        return Task(key, run_and_keep, what, index, found, path, socket.gethostname(), _data_producer=True)
+        since = DataNode(None, self.kept.read)
+        return Task(key, run_and_keep, what, index, found, path, socket.gethostname(), since, _data_producer=True)
 
     def _options(self, node: Node) -> Options:
         """Options of a node's pass on a worker."""

@@ -125,14 +125,12 @@ def store(
     wanted = places_by_node(arrays, outs)
     builder = Builder(Settings(partition, budget, device))
     check_named(resume, name)
-    taking = nullcontext(None) if not resume else _taken_up(wanted, builder, chunks, name)
-    with taking as left:
+    with asked(checksum, outs), _taken_up(wanted, builder, chunks, name) if resume else nullcontext() as left:
         if left is not None and left.published is not None:
             results = left.published
         else:
             check_clear(places_of(wanted, overwrite=overwrite).values(), list(wanted))
-            with asked(checksum, outs):
-                results = _stored(wanted, builder, chunks, overwrite, sync, left, options)
+            results = _stored(wanted, builder, chunks, overwrite, sync, left, options)
     return results if isinstance(arrays, list | tuple) else results[0]
 
 
@@ -238,7 +236,7 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, n
         BOOT: boot(),
     }
     passes = Passes.open(targets, call, lambda: 0)
-    builder.kept = KeptResults(passes.folder, named=name is not None)
+    builder.kept = KeptResults(passes.folder, name is not None, tuple(passes.read))
     try:
         yield _Left(places, targets, passes, builder.kept)
     except BaseException:

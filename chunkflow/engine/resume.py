@@ -25,9 +25,10 @@ from chunkflow.kernels.digest import digest, version_of
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
+from chunkflow.stores import checksums
 from chunkflow.stores.failures import translated
 from chunkflow.stores.identity import Guard, Identity, go_on
-from chunkflow.stores.protocol import Sink, Source, Target, guards_of, leaves
+from chunkflow.stores.protocol import Sink, Source, Target, gaps_of, guards_of, leaves
 from chunkflow.stores.publication import settle
 from chunkflow.stores.publication.claim import Claim, claim_path
 from chunkflow.stores.publication.journal import Journal
@@ -79,9 +80,9 @@ def call_of(
 
 
 def versions() -> dict[str, str]:
-    """What a result may depend on beside the call."""
+    """What the bytes of a result may depend on beside arrays and function."""
     found = f"chunkflow {version_of('chunkflow')}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
-    return {"the versions": found}
+    return {"the versions": found, "checksum=": str(checksums.said())}
 
 
 def outputs_of(plan: Plan) -> dict[str, str]:
@@ -108,7 +109,8 @@ def identity(source: Source) -> str:
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     parts = [_known_of(leaf) for leaf in leaves([source])] if view is None else [_digest(view)]
-    return json.dumps({"array": f"{spec.shape}, {spec.dtype.str}", "parts": parts})
+    missing = "error" if any(gaps.refuses for _, gaps in gaps_of([source])) else "filled"
+    return json.dumps({"array": f"{spec.shape}, {spec.dtype.str}", "parts": parts, "missing": missing})
 
 
 def _digest(view: np.ndarray) -> str:
@@ -143,7 +145,9 @@ def _array_difference(then: str, now: str) -> str:
     was, found = json.loads(then), json.loads(now)
     if was["array"] != found["array"] or len(was["parts"]) != len(found["parts"]):
         return f"{was['array']} then, {found['array']} now"
-    differ = []
+    differ = [f"missing chunks are {was['missing']} then, {found['missing']} now"] * (
+        was["missing"] != found["missing"]
+    )
     for old, new in zip(was["parts"], found["parts"], strict=True):
         if isinstance(old, dict) and isinstance(new, dict):
             differ.append(Identity.from_json(old).difference(Identity.from_json(new)))

@@ -14,6 +14,11 @@ from chunkflow.system.context import run_variable
 _wanted: ContextVar[bool | None] = run_variable("chunkflow_checksum", None)
 
 
+def said() -> bool | None:
+    """What the present call says of them."""
+    return _wanted.get()
+
+
 def wanted(*, default: bool) -> bool:
     """Whether an array that is created now gets checksums; `default` where the call does not say."""
     asked = _wanted.get()
