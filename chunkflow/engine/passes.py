@@ -83,15 +83,14 @@ class Passes:
             The directory cannot be made.
         """
         output = targets[0].name
-        for target in targets:
-            if hasattr(target, "refuse"):  # a run of one pass has published it
-                target.refuse()
         with translated(WriteError, f"cannot keep intermediate results of {output}", output):
             claim = _claim(output)
             try:
                 if not claim.is_left:
                     for target in targets:
-                        claims.refuse_left(target.name, claim.path, also=[claim_path(*target.claimed)])
+                        if hasattr(target, "refuse"):  # a run of one pass has published it
+                            target.refuse()
+                        _refuse_left(target, claim.path)
                 known = Journal(claim.state).call if claim.is_left else None
                 if known is not None and known.get(BOOT) != call[BOOT]:
                     known = None  # not all may have come to the disk
@@ -266,15 +265,21 @@ def refuse_left(outs: Any) -> None:
     if current() is None:
         for target in map(_resumable, outs if isinstance(outs, tuple) else (outs,)):
             if target is not None:
-                claims.refuse_left(target.name, also=[claim_path(*target.claimed)])
+                _refuse_left(target)
+
+
+def _refuse_left(target: Any, own: str = "") -> None:
+    claims.refuse_left(target.name, own, also=[claim_path(*target.claimed)] if hasattr(target, "claimed") else ())
+    if hasattr(target, "refuse_left"):
+        target.refuse_left()
 
 
 def _resumable(out: Any) -> Any:
     """The target of a path, if what goes there can be gone on with; else None."""
-    if isinstance(out, str | os.PathLike) and "://" not in os.fspath(out):
+    if isinstance(out, str | os.PathLike):
         with suppress(ChunkflowError, OSError, ValueError):
             target = open_target(out, overwrite=True)
-            return target if hasattr(target, "claimed") else None
+            return target if hasattr(target, "claim") else None
     return None
 
 

@@ -30,8 +30,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.identity import Guard, Identity, go_on
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of, guards_of, leaves
 from chunkflow.stores.publication import settle
-from chunkflow.stores.publication.claim import Claim, claim_path
-from chunkflow.stores.publication.journal import Journal
+from chunkflow.stores.publication.claim import claim_path
 from chunkflow.stores.publication.move import inode_of
 
 EVERY = 20.0
@@ -58,7 +57,7 @@ def check_resume(resume: bool, targets: Sequence[Target]) -> None:
         found = next((target.name for target in targets if not hasattr(target, "claim")), "no output")
         raise UnsupportedError(
             f"resume={resume!r} and {found}: only what a run writes to new paths can be gone on with; give out= the "
-            "path of a .npy file, of a zarr array in a directory, or of an HDF5 dataset"
+            "path of a .npy file, of a zarr array or of an HDF5 dataset, or the URL of a zarr array"
         )
 
 
@@ -167,17 +166,27 @@ def boot() -> str:
 def left_by(targets: Sequence[Any]) -> dict[str, dict[str, str]]:
     """What the call was that has published outputs, and was killed before it had cleaned up, by the outputs' names."""
     calls = list[dict[str, str]]()
-    for path in filter(os.path.lexists, [claim_path(*target.claimed) for target in targets]):
-        if (call := settle.call_of(path)) is None:
-            settle.settle(path)  # nothing that a later call could know
-        else:
+    for target in targets:
+        if (call := _left(target)) is not None:
             calls.append(call)
     return {target.name: call for call in calls for target in targets if _has_made(call, target)}
 
 
+def _left(target: Any) -> dict[str, str] | None:
+    if hasattr(target, "left"):
+        found: dict[str, str] | None = target.left()
+        return found
+    path = claim_path(*target.claimed)
+    if os.path.lexists(path) and (call := settle.call_of(path)) is not None:
+        return call
+    if os.path.lexists(path):
+        settle.settle(path)  # nothing that a later call could know
+    return None
+
+
 def _has_made(call: Mapping[str, str], target: Any) -> bool:
-    if hasattr(target, "is_there"):  # a dataset, whose elements are compared
-        return os.path.lexists(claim_path(*target.claimed)) and bool(target.is_there)
+    if hasattr(target, "is_made"):  # which tells when the array is known
+        return _left(target) is not None and bool(target.is_there)
     return str(inode_of(target.name)) in call[_HIDDEN].split()
 
 
@@ -193,6 +202,8 @@ def published(targets: Sequence[Any], plan: Plan, call: Mapping[str, str]) -> tu
     if len(earlier) < len(targets):
         return None
     known = {key: value for key, value in earlier[0].items() if key != _HIDDEN}
+    if any(hasattr(target, "left") for target in targets):
+        known[BOOT] = call[BOOT]
     if known.get(BOOT) != call[BOOT] or not all(
         target.is_made(spec) for target, spec in zip(targets, plan.outputs, strict=True) if hasattr(target, "is_made")
     ):
@@ -200,9 +211,13 @@ def published(targets: Sequence[Any], plan: Plan, call: Mapping[str, str]) -> tu
     if targets[0].overwrite and differences(known, call):
         return None
     compare(known, call, targets[0].name)
-    for target in targets:
-        settle.settle(claim_path(*target.claimed))
     return tuple(target.opened(spec) for target, spec in zip(targets, plan.outputs, strict=True))
+
+
+def tidy(targets: Sequence[Any]) -> None:
+    """Remove what runs have left that had published these outputs."""
+    for target in targets:
+        target.tidy() if hasattr(target, "tidy") else settle.settle(claim_path(*target.claimed))
 
 
 @dataclass
@@ -219,7 +234,7 @@ class Resumption:
 
     sinks: list[Sink]
     start: int
-    _journal: Journal
+    _journal: Any
     _plan: Plan
     _names: Any = None
     _arrays: list[np.ndarray] = field(default_factory=list)
@@ -251,17 +266,20 @@ class Resumption:
             for claim in claims:
                 claim.end()
             claims = _claimed(targets)
-        made = cls([], 0, Journal(claims[0].state), plan)
+        made = cls([], 0, claims[0].journal, plan)
         try:
             for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
                 made.sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
             with translated(WriteError, f"cannot note how far {claims[0].called} has come", claims[0].called):
                 if known:
+                    for claim in claims[1:]:
+                        if claim.lasts:  # it says whose it is now
+                            claim.go_on()
                     made.start, made._names, made._arrays = made._journal.go_on()
                 else:
                     said = {**call, _HIDDEN: _inodes(claims)}
                     for claim in claims[1:]:  # by it the same call knows an output that is published
-                        Journal(claim.state).note(said)
+                        claim.journal.note(said)
                     made._journal.begin(said)
         except BaseException:
             made._done = int(known)
@@ -331,9 +349,9 @@ class Resumption:
                 sink.abort()
 
 
-def _claimed(targets: Sequence[Target]) -> list[Claim]:
+def _claimed(targets: Sequence[Target]) -> list[Any]:
     """Claims on all outputs, new ones or those that are left."""
-    claims: list[Claim] = []
+    claims: list[Any] = []
     try:
         for target in targets:
             claims.append(target.claim())  # type: ignore[attr-defined]  # noqa: PERF401 - those that are had count
@@ -343,17 +361,19 @@ def _claimed(targets: Sequence[Target]) -> list[Claim]:
     return claims
 
 
-def _release(claims: Sequence[Claim]) -> None:
+def _release(claims: Sequence[Any]) -> None:
     """Leave what was left, and end what is new."""
     for claim in claims:
         claim.leave() if claim.is_left else claim.end()
 
 
-def _known(claims: Sequence[Claim], call: Mapping[str, str], guards: Sequence[Guard]) -> bool:
+def _known(claims: Sequence[Any], call: Mapping[str, str], guards: Sequence[Guard]) -> bool:
     """Whether what is left can be gone on with."""
-    known = Journal(claims[0].state).call if all(claim.is_left for claim in claims) else None
+    known = claims[0].journal.call if all(claim.is_left for claim in claims) else None
     if known is None or known.pop(_HIDDEN, "") != _inodes(claims):  # an exchange of names may have been the last step
         return False
+    if all(claim.lasts for claim in claims):
+        known[BOOT] = call[BOOT]
     if known.get(BOOT) != call[BOOT]:  # not all may have come to the disk
         return False
     compare(known, call, claims[0].called)
@@ -361,9 +381,9 @@ def _known(claims: Sequence[Claim], call: Mapping[str, str], guards: Sequence[Gu
     return True
 
 
-def _inodes(claims: Sequence[Claim]) -> str:
+def _inodes(claims: Sequence[Any]) -> str:
     """What lies under the hidden names."""
-    return " ".join([str(inode_of(claim.steps[-1][0])) for claim in claims])
+    return " ".join([claim.token for claim in claims])
 
 
 def compare(known: Mapping[str, str], call: Mapping[str, str], output: str) -> None:

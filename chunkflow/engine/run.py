@@ -13,7 +13,7 @@ from chunkflow.engine import pipeline
 from chunkflow.engine.dry_run import is_dry, stand_ins
 from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared
-from chunkflow.engine.resume import Resumption, published
+from chunkflow.engine.resume import Resumption, published, tidy
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
@@ -38,12 +38,16 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         turn = passes.begin(run.plan.outputs, targets)
         if turn is not None and turn.done is not None:
             watch.noted("a pass was done already")
+            tidy([target for target in targets if hasattr(target, "is_made")])  # others end with the mark's claim
             return turn.done
         targets = () if turn is None else tuple(turn.targets)
     sinks: list[Sink] = []
     resumption = None
     if run.call is not None and targets and (made := published(targets, run.plan, run.call)) is not None:
         watch.noted("it was done already")
+        if turn is not None:
+            commit_all([turn.mark], sync=run.sync)
+        tidy(targets)
         return made
     if run.call is not None and targets:
         resumption = Resumption.open(targets, run.plan, run.call, guards_of(run.sources))

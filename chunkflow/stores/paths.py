@@ -126,7 +126,16 @@ def blocks_place(output: str) -> str:
 
 
 def _lasting_place(output: str, purpose: str) -> str:
-    """A `scratch_place` that is the same in another process, and no other output's."""
+    """A `scratch_place` that is the same in another process, and no other output's.
+
+    For one behind a URL it is in the system's temporary directory.
+    """
+    if "://" in output:
+        import hashlib
+        import tempfile
+
+        name = hashlib.sha256(os.fsencode(output)).hexdigest()[:32]
+        return os.path.join(tempfile.gettempdir(), f"chunkflow.{name}.{purpose}")
     place = scratch_place(output, purpose)
     if os.path.dirname(place) == os.path.dirname(output):
         return place

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +12,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import fsspec
 import h5py
 import numpy as np
 import zarr
+from fsspec.implementations.local import LocalFileSystem
 
 import chunkflow as cf
 import chunkflow.dask
 from chunkflow.engine import resume
 from chunkflow.engine.block_runner import BlockRunner
+from chunkflow.stores.zarr import remote_claim
 
 CPU: dict[str, Any] = {"device": "cpu", "resume": True}
 PAUSE = 0.004
@@ -63,6 +68,22 @@ def several(call: Callable[[Path], Any]) -> Callable[[Path], Any]:
     return watching
 
 
+class Objects(LocalFileSystem):  # type: ignore[misc]
+    """Files as an object store has them: each is there when all of it has come."""
+
+    protocol = "objects"
+
+    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
+        place = Path(self._strip_protocol(path))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+            file.write(value)
+        os.replace(file.name, place)
+
+
+fsspec.register_implementation("objects", Objects, clobber=True)
+
+
 def rows(folder: Path) -> Any:
     """The array, as one of two dimensions in chunks of whole rows."""
     path = folder / "rows.zarr"
@@ -72,7 +93,9 @@ def rows(folder: Path) -> Any:
 
 
 def stored(path: Path) -> Any:
-    """The elements of an output; of an HDF5 file those of all datasets, by name."""
+    """The elements of an output; of an HDF5 file or a folder those of all arrays, by name."""
+    if path.name == "u":
+        return {each.name: {"": stored(each), "hidden": sorted(each.rglob(".*"))} for each in path.glob("*.zarr")}
     if path.suffix == ".h5":
         found: dict[str, Any] = {}
         with h5py.File(path, "r") as file:
@@ -96,6 +119,15 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     ),
     "median to hdf5": several(
         lambda folder: cf.median(folder / "x.npy", axis=0, out=f"{folder}/o.h5", chunks=(32, -1, -1), **CPU)
+    ),
+    "map to a URL": lambda folder: cf.map(
+        counted, folder / "x.npy", folder=str(folder), out=f"objects://{folder}/u/o.zarr", chunks=(20, -1, -1), **CPU
+    ),
+    "sums to a URL": lambda folder: cf.store(
+        [(x := slow(folder)).sum(axis=0), x - x.mean()],
+        [f"objects://{folder}/u/s.zarr", f"objects://{folder}/u/o.zarr"],
+        budget="300kB",
+        **CPU,
     ),
     "overlapping blocks": lambda folder: cf.map_overlap(
         lambda b: counted(b, str(folder)) + np.roll(b, 1, 0),
@@ -178,6 +210,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 
 def main() -> None:
     resume.EVERY, resume.SHARE = 0.0, 0
+    remote_claim.NOTE, remote_claim.SHARE = 0.0, 0
     KINDS[sys.argv[1]](Path(sys.argv[2]))
 
 

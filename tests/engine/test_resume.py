@@ -531,6 +531,18 @@ def test_a_call_that_had_only_to_clean_up_gives_what_it_made(folder: Path, overw
     assert names(folder) == ["o.npy", "x.npy"]
 
 
+def test_blocks_of_a_pass_that_is_done_are_removed(folder: Path) -> None:
+    x = cf.open(folder / "x.npy")
+    call: dict[str, Any] = {"outs": [folder / "o.h5:/s", folder / "o.h5:/u"], "resume": True, "device": "cpu"}
+    killed = patch.object(create.StagedSink, "end", lambda sink: sink._claim.leave())
+    with killed, patch.object(Passes, "end", lambda passes: passes._claim.leave()):
+        close(tuple(cf.store([x.sum(axis=0), x * 2], **call)))
+    assert len(cf.leftovers(folder)) == 3
+    with stopping(1):
+        close(tuple(cf.store([x.sum(axis=0), x * 2], **call)))
+    assert names(folder) == ["o.h5", "x.npy"]
+
+
 def test_an_output_that_is_given_by_position_is_found_too(folder: Path) -> None:
     for _ in range(2):
         with patch.object(Passes, "end", Passes.stop):

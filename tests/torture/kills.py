@@ -35,11 +35,15 @@ def calls(folder: Path) -> int:
 
 def outputs(folder: Path) -> dict[str, Any]:
     """All that lies in a folder, but for what is known."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.iterdir()):
-        if path.name not in ("x.npy", "calls"):
-            found |= {path.name: each} if isinstance(each := stored(path), np.ndarray) else each
-    return found
+    return {path.name: stored(path) for path in sorted(folder.iterdir()) if path.name not in ("x.npy", "calls")}
+
+
+def _alike(found: Any, expected: Any) -> bool:
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(_alike(found[key], expected[key]) for key in expected)
+    if isinstance(expected, np.ndarray):
+        return found.dtype == expected.dtype and np.array_equal(found, expected)
+    return bool(found == expected)
 
 
 def killed(kind: str, folder: Path, times: random.Random, whole: int) -> int:
@@ -83,10 +87,7 @@ def main() -> int:
                 np.save(folder / "x.npy", array())
                 each = killed(kind, folder, times, whole)
                 found = outputs(folder)
-                same = found.keys() == expected.keys() and all(
-                    found[name].dtype == expected[name].dtype and np.array_equal(found[name], expected[name])
-                    for name in expected
-                )
+                same = found.keys() == expected.keys() and all(_alike(found[name], expected[name]) for name in expected)
                 wrong += not same
                 if not same:
                     print(f"wrong: {kind}, run {runs}: {sorted(found)}", flush=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 from chunkflow.errors import OutputBusyError, ResumeError
 from chunkflow.stores.paths import blocks_place, passes_place
-from chunkflow.stores.publication.move import remove
+from chunkflow.stores.publication.journal import Journal
+from chunkflow.stores.publication.move import inode_of, remove
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
 from chunkflow.stores.publication.settle import settle, take_up
 
@@ -107,6 +108,19 @@ class Claim:
     def is_held(self) -> bool:
         """Whether it has neither ended nor been left."""
         return self._fd >= 0
+
+    lasts = False
+    """Whether what is written stays when the system is shut down."""
+
+    @property
+    def journal(self) -> Journal:
+        """How far the run has come."""
+        return Journal(self.state)
+
+    @property
+    def token(self) -> str:
+        """What is known of what lies under the hidden name."""
+        return str(inode_of(self.steps[-1][0]))
 
     @property
     def steps(self) -> list[tuple[str, str]]:

@@ -33,6 +33,7 @@ from chunkflow.stores.kvstore.fsspec import Bucket, open_store
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import compressors, created_spec
+from chunkflow.stores.zarr.remote_claim import CALL, RemoteClaim, forget, left, refuse, said
 
 _METADATA = "zarr.json"
 _GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
@@ -66,7 +67,10 @@ class ZarrUrlTarget:
                 raise ArgumentError(f"the output {self.name} would lie inside a zarr {kind}: it takes groups of zarr 3")
         self.check()
         with self._looking():
-            stranger = next(iter(self.bucket.names()), None) if self._kind(self.bucket) is None else None
+            self._is_left = said(self.bucket, CALL) is not None
+            stranger = (
+                next(iter(self.bucket.names()), None) if self._kind(self.bucket) is None and not self._is_left else None
+            )
         if stranger:
             raise (ArgumentError if overwrite else OutputExistsError)(
                 f"{self.name} is no zarr array, and is not overwritten for that reason: there is {stranger!r}, of a "
@@ -98,13 +102,54 @@ class ZarrUrlTarget:
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks, remote=True)
 
-    def open(self, spec: ArraySpec) -> ZarrUrlSink:
-        """See `Target.open`. Nothing is put yet."""
+    def claim(self) -> RemoteClaim:
+        """The claim of a run that a later one may go on with, or of one that is left."""
+        with translated(WriteError, f"cannot create {self.name}", self.name):
+            return RemoteClaim(self.bucket, self.name, partial(_remove, self.bucket))
+
+    def refuse_left(self) -> None:
+        """Refuse what an earlier run has left, and can be gone on with."""
+        with self._looking():
+            refuse(self.bucket, self.name)
+
+    def left(self) -> dict[str, str] | None:
+        """What the call was of a dead run that has left something; None if there is none."""
+        with self._looking():
+            found = left(self.bucket) if self._is_left else None
+        return None if found is None else dict(found["call"])
+
+    @property
+    def is_there(self) -> bool:
+        """Whether an array is there."""
+        return self._kind(self.bucket) is not None
+
+    def is_made(self, spec: ArraySpec) -> bool:
+        """Whether the array that is there is the one of the run that has left something."""
+        with self._looking():
+            found, there = left(self.bucket), self.bucket.get(_METADATA)
+        return found is not None and there is not None and there.tobytes() == found["made"]["metadata"].encode()
+
+    def tidy(self) -> None:
+        """Remove what tells of the run that has made the array."""
+        with contextlib.suppress(Exception):
+            forget(self.bucket)
+
+    def opened(self, spec: ArraySpec) -> Any:
+        """The finished array, for the user."""
+        with self._looking():
+            return zarr.open_array(StorePath(self.store, self.path), mode="r+")
+
+    def open(self, spec: ArraySpec, claim: RemoteClaim | None = None) -> ZarrUrlSink:
+        """See `Target.open`. Nothing is put yet. With a `claim` that is left it goes on with what lies there."""
+        if claim is None:
+            self.refuse_left()
         with translated(WriteError, f"cannot create {self.name}", self.name):
             self.bucket.remove(".chunkflow")  # an error where objects can't be removed, as a run that fails must
             found = self.bucket.get(_METADATA)
             old = None if found is None else found.tobytes()
             kind = int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
+            if claim is not None:
+                kind = claim.made.setdefault("kind", kind)
             made: Any = zarr.create_array(
                 store=MemoryStore(),
                 shape=spec.shape,
@@ -116,8 +161,11 @@ class ZarrUrlTarget:
             )
             metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
             assert metadata is not None
+            text = metadata.to_bytes().decode()
+            if claim is not None:
+                text = claim.made.setdefault("metadata", text)
             array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
-            return ZarrUrlSink(self, spec, array, metadata.to_bytes(), old, _KEYS[1 - kind])
+            return ZarrUrlSink(self, spec, array, text.encode(), old, _KEYS[1 - kind], claim, _KEYS[kind])
 
     def _names(self, ndim: int, old: bytes | None) -> tuple[str, ...] | None:
         """Names of the array's dimensions, as for an array in a directory."""
@@ -145,10 +193,13 @@ class ZarrUrlSink:
         array: Any,
         metadata: bytes,
         old: bytes | None,
+        old_keys: re.Pattern[str],
+        claim: RemoteClaim | None,
         keys: re.Pattern[str],
     ) -> None:
         self.spec, self._target, self._array, self._sink = spec, target, array, ZarrSink(array, spec)
-        self._metadata, self._old, self._old_keys = metadata, old, keys
+        self._metadata, self._old, self._old_keys = metadata, old, old_keys
+        self._claim, self._keys = claim, keys
         self._written = np.zeros([-(-n // c) for n, c in zip(spec.shape, array.chunks, strict=True)], bool)
         self._undo: list[Callable[[], None]] = []
 
@@ -176,7 +227,22 @@ class ZarrUrlSink:
                 _remove(target.bucket, [name for name in target.bucket.names() if self._old_keys.fullmatch(name)])
         return self._array
 
+    def end(self) -> None:
+        """Remove what tells of the run: the array is there."""
+        if self._claim is not None:
+            self._claim.end(published=True)
+
+    def leave(self) -> None:
+        """Leave the chunks to a later run. Metadata that speak of them are taken back."""
+        assert self._claim is not None
+        with contextlib.suppress(Exception):
+            while self._undo:
+                self._undo.pop()()
+        self._claim.leave()
+
     def _check(self) -> None:
+        if self._claim is not None:
+            self._claim.check()
         try:
             self._target.check()
         except OutputExistsError:  # made by others, whose chunks may have taken the place of ours
@@ -196,8 +262,11 @@ class ZarrUrlSink:
             while self._undo:
                 self._undo.pop()()
             key = self._array.metadata.encode_chunk_key
-            _remove(self._target.bucket, (key(tuple(index)) for index in np.argwhere(self._written).tolist()))
+            if self._claim is None:
+                _remove(self._target.bucket, (key(tuple(index)) for index in np.argwhere(self._written).tolist()))
             self._written = np.zeros(0, bool)
+        if self._claim is not None:
+            self._claim.end(keys=self._keys)
 
 
 def _get(bucket: Bucket, name: str) -> bytes | None:

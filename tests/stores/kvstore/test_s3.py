@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 from support.foreign import S3_READERS
 from support.urlsinks import UrlSinkContract
+from support.urlsinks import bucket as objects
 
 import chunkflow as cf
+from chunkflow.errors import ResumeError
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled
 
@@ -43,6 +46,29 @@ def bucket() -> Iterator[str]:
         s3fs.S3FileSystem().mkdir("tests")
         yield "s3://tests"
     server.stop()
+
+
+def test_a_run_that_ended_early_is_gone_on_with(bucket: str, tmp_path: Path) -> None:
+    calls, x, url = list[int](), filled((40, 50), "f4"), f"{bucket}{tmp_path}/resumed.zarr"
+
+    def fn(block: np.ndarray) -> np.ndarray:
+        calls.append(0)
+        if len(calls) == 15:
+            raise StoppedError
+        return -block
+
+    call: dict[str, Any] = {"out": url, "chunks": (2, 50), "resume": True, "name": "minus", "device": "cpu"}
+    with pytest.raises(StoppedError):
+        cf.map(fn, x, **call)
+    with pytest.raises(ResumeError, match="resume=True"):
+        cf.map(fn, x, **call | {"resume": False, "name": None})
+    np.testing.assert_array_equal(cf.map(fn, x, **call)[...], -x)
+    assert len(calls) < 15 + 15
+    assert {name.split("/")[0] for name in objects(url).names()} == {"c", "zarr.json"}
+
+
+class StoppedError(Exception):
+    """What ends a run early."""
 
 
 def chunks(array: np.ndarray) -> tuple[int, ...]:

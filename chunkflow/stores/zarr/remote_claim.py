@@ -1,0 +1,239 @@
+"""A run's claim on an array at a URL, and its journal: two small objects beside the chunks.
+
+One says what the call is, the other how far it has come, and which process says so. A store has no locks: that a run is
+alive is known of this machine's processes, and of others by the time of their last note. Two runs that begin in the
+same moment are not told apart. They are of the same call then, and put the same chunks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import OutputBusyError, ResumeError, WriteError
+from chunkflow.stores.failures import translated
+from chunkflow.stores.kvstore.folder import append
+from chunkflow.stores.kvstore.fsspec import Bucket
+
+CALL, STEPS, VALUES = ".chunkflow.call", ".chunkflow.steps", ".chunkflow.values-{}"
+
+NOTE = 2.0
+"""Seconds between two notes of the finished steps, at least: one for each step would double the requests."""
+
+SHARE = 200
+"""So many times longer than a note takes is the time between two."""
+
+SILENCE = 600.0
+"""Seconds without a note after which a run of another machine is taken for dead."""
+
+
+class RemoteClaim:
+    """The claim on an array at a URL, and the journal of its run: see `Claim` and `Journal`.
+
+    Parameters
+    ----------
+    bucket : Bucket
+        The array's objects.
+    called : str
+        The array's URL.
+    remove : callable
+        Removes objects by their names.
+
+    Raises
+    ------
+    OutputBusyError
+        A run that is alive makes the array, as far as can be told.
+    """
+
+    lasts = True
+    """Whether what is put stays when the system is shut down."""
+
+    def __init__(self, bucket: Bucket, called: str, remove: Callable[[Iterable[str]], None]) -> None:
+        self.called, self.journal = called, self
+        self._bucket, self._remove = bucket, remove
+        self._run = os.urandom(8).hex()
+        self._steps, self._kept, self._next, self._is_begun = 0, 0, 0.0, False
+        found = said(bucket, CALL)
+        self.is_left = found is not None
+        self.token = self._run if found is None else str(found["token"])
+        self.made: dict[str, Any] = {} if found is None else dict(found["made"])
+        """What else is to be known of the array that is being made."""
+        self._call: Any = None if found is None else found["call"]
+        if found is not None and (who := _alive(said(bucket, STEPS) or {})):
+            raise OutputBusyError(f"{called} is being written by {who}: wait for it, or choose another output")
+        _held.add(self._run)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has neither ended nor been left."""
+        return self._run in _held
+
+    @property
+    def call(self) -> dict[str, str] | None:
+        """See `Journal.call`."""
+        return None if self._call is None else {str(key): str(value) for key, value in self._call.items()}
+
+    def begin(self, call: dict[str, str]) -> None:
+        """See `Journal.begin`."""
+        _put(self._bucket, CALL, {"call": call, "token": self.token, "made": self.made})
+        self._note()
+
+    note = begin
+
+    def go_on(self) -> tuple[int, Any, list[np.ndarray]]:
+        """See `Journal.go_on`."""
+        found = said(self._bucket, STEPS) or {"steps": 0, "kept": 0}
+        self._steps, self._kept = int(found["steps"]), int(found["kept"])
+        self._note()
+        if not self._kept:
+            return self._steps, [], []
+        raw = self._bucket.get(VALUES.format(self._kept), most=1 << 40)
+        if raw is None:
+            raise FileNotFoundError(f"{VALUES.format(self._kept)} is gone")
+        with np.load(io.BytesIO(raw.tobytes()), allow_pickle=False) as file:
+            names = json.loads(file["names"].tobytes())
+            return self._steps, names, [file[f"arr_{i}"] for i in range(len(file.files) - 1)]
+
+    def finished(self, steps: int) -> None:
+        """See `Journal.finished`. It is noted every few seconds."""
+        self._steps = steps
+        if time.monotonic() >= self._next:
+            with translated(WriteError, f"cannot note how far {self.called} has come", self.called):
+                self.check()
+                self._note()
+
+    def keep(self, steps: int, values: Sequence[np.ndarray], names: Any) -> None:
+        """See `Journal.keep`."""
+        before, self._steps, self._kept = self._kept, steps, steps
+        file = io.BytesIO()
+        np.savez(file, *values, names=np.frombuffer(json.dumps(names).encode(), np.uint8))
+        self.check()
+        self._bucket.put(VALUES.format(steps), lambda out: append(out, file.getvalue()) >= 0)
+        self._note()
+        if before and before != steps:
+            self._bucket.remove(VALUES.format(before))
+
+    def close(self) -> None:
+        """See `Journal.close`: nothing is open."""
+
+    def check(self) -> None:
+        """Raise an `OutputBusyError` if another run has taken the array over."""
+        found = said(self._bucket, STEPS)
+        if found is not None and found["run"] != self._run:
+            raise OutputBusyError(
+                f"{self.called} has been taken over by process {found['pid']} on {found['host']}, which took this run "
+                "for dead: it goes on there"
+            )
+
+    def _note(self, *, left: bool = False) -> None:
+        began = time.monotonic()
+        who = {"run": self._run, "pid": os.getpid(), "host": socket.gethostname(), "born": _born(os.getpid())}
+        _put(
+            self._bucket,
+            STEPS,
+            {"steps": self._steps, "kept": self._kept, "left": left, "time": time.time(), **who},
+        )
+        self._is_begun, now = True, time.monotonic()
+        self._next = now + max(NOTE, SHARE * (now - began))
+
+    def leave(self) -> None:
+        """Say how far the run has come, and that it has ended. Idempotent."""
+        if self.is_held:
+            _held.discard(self._run)
+            if self._is_begun:
+                with suppress(Exception):  # else it is taken for dead later
+                    self.check()
+                    self._note(left=True)
+
+    def end(self, *, published: bool = False, keys: re.Pattern[str] | None = None) -> None:
+        """Remove all that tells of the run, and the chunks with these `keys` unless it is `published`. Idempotent.
+
+        None goes on with what is there in part: that no step is finished is said first.
+        """
+        if not self.is_held:
+            return
+        _held.discard(self._run)
+        with suppress(Exception):
+            if self._is_begun:
+                self.check()
+            if not published and (self._is_begun or self.is_left):
+                self._steps = self._kept = 0
+                self._note()
+                if keys is not None:
+                    self._remove(name for name in self._bucket.names() if keys.fullmatch(name))
+            forget(self._bucket)
+
+
+_held: set[str] = set()
+"""Runs of this process."""
+
+
+def left(bucket: Bucket) -> dict[str, Any] | None:
+    """What a dead run has said of its call, and of the array; None if there is none, or one that is alive."""
+    found = said(bucket, CALL)
+    return None if found is None or _alive(said(bucket, STEPS) or {}) else found
+
+
+def refuse(bucket: Bucket, called: str) -> None:
+    """Refuse an array of which a run has left what may be gone on with (`ResumeError`), or one that is alive writes."""
+    if said(bucket, CALL) is None:
+        return
+    if who := _alive(said(bucket, STEPS) or {}):
+        raise OutputBusyError(f"{called} is being written by {who}: wait for it, or choose another output")
+    raise ResumeError(
+        f"a run that made {called} has ended early, and left what can be gone on with: give resume=True to the same "
+        "call, or remove what lies there"
+    )
+
+
+def forget(bucket: Bucket) -> None:
+    """Remove all that tells of a run. What the call is goes last."""
+    if (found := said(bucket, STEPS)) is not None and found.get("kept"):
+        bucket.remove(VALUES.format(found["kept"]))
+    bucket.remove(STEPS)
+    bucket.remove(CALL)
+
+
+def _alive(found: dict[str, Any]) -> str:
+    """The run that says so, for people, if it is alive as far as can be told; else an empty text."""
+    if not found or found["left"]:
+        return ""
+    if found["host"] != socket.gethostname():
+        age = time.time() - found["time"]
+        return "" if age > SILENCE else f"process {found['pid']} on {found['host']}, {age:.0f} seconds ago"
+    is_mine = found["pid"] == os.getpid()
+    alive = found["run"] in _held if is_mine else found["born"] == _born(found["pid"])
+    return f"process {found['pid']} on {found['host']}" if alive else ""
+
+
+def _born(pid: int) -> str:
+    """When a process began, since the system did; empty if there is none."""
+    with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[19]
+    return ""
+
+
+def said(bucket: Bucket, name: str) -> dict[str, Any] | None:
+    """What an object says; None if there is none, or what is no JSON."""
+    found = bucket.get(name)
+    if found is None:
+        return None
+    try:
+        read = json.loads(found.tobytes())
+    except ValueError:
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def _put(bucket: Bucket, name: str, what: dict[str, Any]) -> None:
+    raw = json.dumps(what).encode()
+    bucket.put(name, lambda file: append(file, raw) >= 0)

@@ -1,0 +1,210 @@
+"""Runs into arrays at URLs that end early, and later calls that go on with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+from engine.test_resume import CPU, QUANTILE, StoppedError, Stopping, X, stopping
+from support.urlsinks import bucket
+
+import chunkflow as cf
+from chunkflow.engine import resume
+from chunkflow.errors import OutputBusyError, OutputExistsError, ResumeError
+from chunkflow.stores.zarr import remote_claim
+from chunkflow.stores.zarr.remote_claim import CALL, STEPS, RemoteClaim
+
+URL = "memory://runs/o.zarr"
+CALL_OF: dict[str, Any] = {"resume": True, "name": "it", **CPU}
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(remote_claim, "NOTE", 0.0)
+    monkeypatch.setattr(remote_claim, "SHARE", 0)
+    yield
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path
+
+
+def stopped(folder: Path, out: Any = URL, at: int = 30, **options: Any) -> None:
+    with pytest.raises(StoppedError):
+        cf.map(Stopping(at), folder / "x.npy", out=out, **CALL_OF | options)
+
+
+def there(url: str = URL) -> list[str]:
+    return sorted(name.split("/")[0] for name in {name.split("/")[0] for name in bucket(url).names()})
+
+
+@pytest.mark.parametrize("url", [URL, "memory://runs/g.zarr/deep/o"])
+def test_the_same_call_puts_what_is_lacking(folder: Path, url: str) -> None:
+    stopped(folder, url)
+    assert there(url) == [CALL, STEPS, "c"]
+    rest = Stopping()
+    got = cf.map(rest, folder / "x.npy", out=url, **CALL_OF)
+    np.testing.assert_array_equal(got[...], X)
+    assert rest.calls < 60 - 20
+    assert there(url) == ["c", "zarr.json"]
+
+
+def test_what_has_not_begun_leaves_nothing(folder: Path) -> None:
+    def failing(block: np.ndarray) -> np.ndarray:
+        if STEPS in there():
+            raise StoppedError
+        return block
+
+    stopped(folder, at=1)
+    with pytest.raises(StoppedError):
+        cf.map(failing, folder / "x.npy", out=URL, **CALL_OF)
+    assert there() == []
+
+
+def test_another_call_is_refused(folder: Path) -> None:
+    stopped(folder)
+    before = there()
+    with pytest.raises(ResumeError, match="the function: it then, other now"):
+        cf.map(Stopping(), folder / "x.npy", out=URL, **CALL_OF | {"name": "other"})
+    for overwrite in (False, True):
+        with pytest.raises(ResumeError, match="resume=True"):
+            cf.map(Stopping(), folder / "x.npy", out=URL, overwrite=overwrite, **CPU)
+        with stopping(1), pytest.raises(ResumeError, match="resume=True"):
+            cf.median(folder / "x.npy", out=URL, overwrite=overwrite, device="cpu")
+    assert there() == before
+
+
+def test_steps_are_noted_now_and_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_claim, "NOTE", 1000.0)
+    put: list[str] = []
+    real = remote_claim._put
+    monkeypatch.setattr(remote_claim, "_put", lambda place, name, what: (put.append(name), real(place, name, what)))
+    stopped(folder, at=50)
+    assert put == [CALL, STEPS, STEPS]
+    rest = Stopping()
+    cf.map(rest, folder / "x.npy", out=URL, **CALL_OF)
+    assert rest.calls < 60 - 40
+
+
+def test_values_between_steps_are_objects_too(folder: Path) -> None:
+    call: dict[str, Any] = {"budget": "24kB", "device": "cpu", "axis": 0, "out": URL, "resume": True}
+    with patch.multiple(resume, EVERY=0.0, SHARE=0), stopping(20), pytest.raises(StoppedError):
+        cf.sum(folder / "x.npy", **call)
+    assert len(there()) == 3
+    with stopping(-1) as made:
+        found = cf.sum(folder / "x.npy", **call)
+    np.testing.assert_array_equal(found[...], cf.sum(X, axis=0, budget="24kB", device="cpu"))
+    with stopping(-1) as whole:
+        cf.sum(folder / "x.npy", **call | {"out": "memory://runs/other.zarr"})
+    assert len(made) < len(whole) - 15
+    assert there() == ["c", "zarr.json"]
+
+
+def test_a_second_run_is_refused_while_the_first_is_alive(folder: Path) -> None:
+    refused = list[str]()
+
+    def calling(block: np.ndarray) -> np.ndarray:
+        if not refused and STEPS in there():
+            refused.append("")
+            with pytest.raises(OutputBusyError, match="process"):
+                cf.map(Stopping(), folder / "x.npy", out=URL, **CALL_OF)
+            with pytest.raises(OutputBusyError, match="process"):
+                cf.map(Stopping(), folder / "x.npy", out=URL, **CPU)
+        return block
+
+    got = cf.map(calling, folder / "x.npy", out=URL, **CALL_OF)
+    assert refused
+    np.testing.assert_array_equal(got[...], X)
+
+
+def test_a_run_that_was_taken_over_ends(folder: Path) -> None:
+    def taking(block: np.ndarray) -> np.ndarray:
+        if STEPS in there():
+            known = remote_claim.said(bucket(URL), STEPS)
+            assert known is not None
+            remote_claim._put(bucket(URL), STEPS, known | {"run": "another"})
+        return block
+
+    with pytest.raises(OutputBusyError, match="has been taken over by process"):
+        cf.map(taking, folder / "x.npy", out=URL, **CALL_OF)
+    assert there() == [CALL, STEPS, "c"]
+
+
+@pytest.mark.parametrize(("age", "busy"), [(1.0, True), (1000.0, False)])
+def test_runs_of_other_machines_are_taken_for_dead_after_a_while(age: float, busy: bool, folder: Path) -> None:
+    stopped(folder)
+    known = remote_claim.said(bucket(URL), STEPS)
+    assert known is not None
+    remote_claim._put(bucket(URL), STEPS, known | {"left": False, "host": "elsewhere", "time": known["time"] - age})
+    if busy:
+        with pytest.raises(OutputBusyError, match="elsewhere"):
+            cf.map(Stopping(), folder / "x.npy", out=URL, **CALL_OF)
+    else:
+        np.testing.assert_array_equal(cf.map(Stopping(), folder / "x.npy", out=URL, **CALL_OF)[...], X)
+
+
+def test_what_is_replaced_stays_until_the_new_one_is_complete(folder: Path) -> None:
+    for _ in range(2):  # chunks have other names each time
+        cf.copy(-X, URL, overwrite=True, device="cpu")
+        stopped(folder, overwrite=True)
+        np.testing.assert_array_equal(zarr.open_array(URL, mode="r")[...], -X)
+        cf.map(Stopping(), folder / "x.npy", out=URL, overwrite=True, **CALL_OF)
+        np.testing.assert_array_equal(zarr.open_array(URL, mode="r")[...], X)
+    assert CALL not in there()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_same_call_gives_what_one_had_published(overwrite: bool, folder: Path) -> None:
+    call = {"out": URL, "overwrite": overwrite, **CALL_OF}
+    with patch.object(RemoteClaim, "end", lambda claim, **_: claim.leave()):
+        cf.map(Stopping(), folder / "x.npy", **call)
+    if not overwrite:
+        with pytest.raises(ResumeError, match="the function: it then, other now"):
+            cf.map(Stopping(), folder / "x.npy", **call | {"name": "other"})
+        with pytest.raises(OutputExistsError):
+            cf.median(folder / "x.npy", out=URL, resume=True, device="cpu")
+    with stopping(1):
+        np.testing.assert_array_equal(cf.map(Stopping(), folder / "x.npy", **call)[...], X)
+    assert there() == ["c", "zarr.json"]
+
+
+def test_after_a_shutdown_chunks_are_still_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped(folder)
+    monkeypatch.setattr(resume, "boot", lambda: "another one")
+    rest = Stopping()
+    cf.map(rest, folder / "x.npy", out=URL, **CALL_OF)
+    assert rest.calls < 60 - 20
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_outputs_at_urls_and_in_files(first: bool, folder: Path) -> None:
+    out = (URL, folder / "o.npy") if first else (folder / "o.npy", URL)
+    stop, rest = Stopping(30), Stopping()
+    with pytest.raises(StoppedError):
+        cf.map(lambda block: (stop(block), block), folder / "x.npy", out=out, **CALL_OF)
+    found = cf.map(lambda block: (rest(block), block), folder / "x.npy", out=out, **CALL_OF)
+    for each in found:
+        np.testing.assert_array_equal(each[...], X)
+    assert rest.calls < 60 - 20
+    assert there() == ["c", "zarr.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["o.npy", "x.npy"]
+
+
+def test_several_passes(folder: Path) -> None:
+    call = {"x": folder / "x.npy", "out": URL, "resume": True, **QUANTILE}
+    with stopping(45), pytest.raises(StoppedError):
+        cf.quantile(**call)
+    with stopping(-1) as made:
+        cf.quantile(**call)
+    assert 0 < len(made) <= 30
+    assert zarr.open_array(URL, mode="r")[()] == np.quantile(X, 0.3)
+    assert there() == ["c", "zarr.json"]
