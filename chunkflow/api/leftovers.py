@@ -8,6 +8,7 @@ from chunkflow.errors import SourceNotFoundError, WriteError
 from chunkflow.stores.failures import translated
 from chunkflow.stores.paths import DATASET, hdf5_named, located
 from chunkflow.stores.publication.settle import Left, beside, end, left_in
+from chunkflow.system.deferred import at
 
 
 def leftovers(path: str | os.PathLike[str]) -> tuple[Left, ...]:
@@ -18,7 +19,7 @@ def leftovers(path: str | os.PathLike[str]) -> tuple[Left, ...]:
     Parameters
     ----------
     path : str or path
-        A directory, or the path of an output, be it there or not.
+        A directory, or the path or URL of an output, be it there or not. How much lies at a URL is not known.
 
     Returns
     -------
@@ -37,6 +38,8 @@ def leftovers(path: str | os.PathLike[str]) -> tuple[Left, ...]:
     >>> cf.leftovers(".")
     ()
     """
+    if "://" in os.fspath(path):
+        return tuple(at("chunkflow.stores.zarr.create_remote:left_at")(os.fspath(path)))
     parts = None if os.path.isdir(path) else hdf5_named(os.fspath(path))
     place = os.path.realpath(path if parts is None else parts[0])
     if not os.path.isdir(os.path.dirname(place)):

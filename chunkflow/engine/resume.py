@@ -202,7 +202,7 @@ def published(targets: Sequence[Any], plan: Plan, call: Mapping[str, str]) -> tu
     if len(earlier) < len(targets):
         return None
     known = {key: value for key, value in earlier[0].items() if key != _HIDDEN}
-    if any(hasattr(target, "left") for target in targets):
+    if all(hasattr(target, "left") for target in targets):  # what is at a URL stays
         known[BOOT] = call[BOOT]
     if known.get(BOOT) != call[BOOT] or not all(
         target.is_made(spec) for target, spec in zip(targets, plan.outputs, strict=True) if hasattr(target, "is_made")

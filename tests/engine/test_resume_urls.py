@@ -16,8 +16,8 @@ from support.urlsinks import bucket
 
 import chunkflow as cf
 from chunkflow.engine import resume
-from chunkflow.errors import OutputBusyError, OutputExistsError, ResumeError
-from chunkflow.stores.zarr import remote_claim
+from chunkflow.errors import OutputBusyError, OutputExistsError, ResumeError, WriteError
+from chunkflow.stores.zarr import create_remote, remote_claim
 from chunkflow.stores.zarr.remote_claim import CALL, STEPS, RemoteClaim
 
 URL = "memory://runs/o.zarr"
@@ -89,7 +89,7 @@ def test_steps_are_noted_now_and_then(folder: Path, monkeypatch: pytest.MonkeyPa
     real = remote_claim._put
     monkeypatch.setattr(remote_claim, "_put", lambda place, name, what: (put.append(name), real(place, name, what)))
     stopped(folder, at=50)
-    assert put == [CALL, STEPS, STEPS]
+    assert put == [STEPS, CALL, STEPS]
     rest = Stopping()
     cf.map(rest, folder / "x.npy", out=URL, **CALL_OF)
     assert rest.calls < 60 - 40
@@ -162,10 +162,40 @@ def test_what_is_replaced_stays_until_the_new_one_is_complete(folder: Path) -> N
     assert CALL not in there()
 
 
+def test_what_is_left_is_found_and_removed(folder: Path) -> None:
+    assert cf.leftovers(URL) == ()
+    stopped(folder)
+    (left,) = cf.leftovers(URL)
+    assert (left.output, left.resumes) == (URL, True)
+    assert cf.recover(URL) == ()
+    assert cf.clean(URL) == (left,)
+    assert there() == []
+
+
+def test_a_run_that_cannot_be_published_is_gone_on_with(folder: Path) -> None:
+    with patch.object(create_remote, "_put", side_effect=StoppedError), pytest.raises(WriteError):
+        cf.map(Stopping(), folder / "x.npy", out=URL, **CALL_OF)
+    assert there() == [CALL, STEPS, "c"]
+    rest = Stopping()
+    np.testing.assert_array_equal(cf.map(rest, folder / "x.npy", out=URL, **CALL_OF)[...], X)
+    assert rest.calls <= 1  # a trial
+
+
+def test_an_array_of_others_is_not_taken_for_the_calls_own(folder: Path) -> None:
+    cf.map(Stopping(), folder / "x.npy", out=URL, **CPU)
+    metadata = bucket(URL).get("zarr.json")
+    assert metadata is not None
+    fsspec.filesystem("memory").store.clear()
+    stopped(folder)
+    bucket(URL).put("zarr.json", lambda file: file.write(metadata.tobytes()) > 0)
+    with pytest.raises(OutputExistsError):
+        cf.map(Stopping(), folder / "x.npy", out=URL, **CALL_OF)
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_the_same_call_gives_what_one_had_published(overwrite: bool, folder: Path) -> None:
     call = {"out": URL, "overwrite": overwrite, **CALL_OF}
-    with patch.object(RemoteClaim, "end", lambda claim, **_: claim.leave()):
+    with patch.object(RemoteClaim, "end", lambda claim, **_: remote_claim._held.discard(claim._run)):
         cf.map(Stopping(), folder / "x.npy", **call)
     if not overwrite:
         with pytest.raises(ResumeError, match="the function: it then, other now"):

@@ -341,6 +341,8 @@ def _left_among(above: str, names: list[str]) -> Iterator[Left]:
 
 def end(left: Left, *, keep: bool = False) -> bool:
     """Settle or remove something that is left, as `settle` does. False if it is not, after all."""
+    if "://" in left.claim:
+        return bool(at("chunkflow.stores.zarr.create_remote:clean_at")(left.claim))
     if is_claim(os.path.basename(left.claim)):
         return settle(left.claim, keep=keep)
     remove(left.claim)

@@ -30,17 +30,15 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
+from chunkflow.stores.publication.settle import Left
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import compressors, created_spec
-from chunkflow.stores.zarr.remote_claim import CALL, RemoteClaim, forget, left, refuse, said
+from chunkflow.stores.zarr.remote_claim import CALL, KEYS, OWN, RemoteClaim, forget, has_published, left, refuse, said
 
 _METADATA = "zarr.json"
 _GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
 _ENCODINGS = ({"name": "default", "separator": "/"}, {"name": "v2", "separator": "."})
-_KEYS = (re.compile(r"c([./]\d+)*"), re.compile(r"\d+([./]\d+)*|\.zarray|\.zattrs"))
-"""What chunks of either encoding are called; beside those of the second, the metadata of format 2."""
-
 _REQUESTS = 16
 
 
@@ -68,9 +66,9 @@ class ZarrUrlTarget:
         self.check()
         with self._looking():
             self._is_left = said(self.bucket, CALL) is not None
-            stranger = (
-                next(iter(self.bucket.names()), None) if self._kind(self.bucket) is None and not self._is_left else None
-            )
+            stranger = None
+            if self._kind(self.bucket) is None and not self._is_left:
+                stranger = next((name for name in self.bucket.names() if not name.startswith(OWN)), None)
         if stranger:
             raise (ArgumentError if overwrite else OutputExistsError)(
                 f"{self.name} is no zarr array, and is not overwritten for that reason: there is {stranger!r}, of a "
@@ -126,8 +124,8 @@ class ZarrUrlTarget:
     def is_made(self, spec: ArraySpec) -> bool:
         """Whether the array that is there is the one of the run that has left something."""
         with self._looking():
-            found, there = left(self.bucket), self.bucket.get(_METADATA)
-        return found is not None and there is not None and there.tobytes() == found["made"]["metadata"].encode()
+            there = self.bucket.get(_METADATA)
+            return there is not None and has_published(self.bucket, there.tobytes())
 
     def tidy(self) -> None:
         """Remove what tells of the run that has made the array."""
@@ -165,7 +163,7 @@ class ZarrUrlTarget:
             if claim is not None:
                 text = claim.made.setdefault("metadata", text)
             array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
-            return ZarrUrlSink(self, spec, array, text.encode(), old, _KEYS[1 - kind], claim, _KEYS[kind])
+            return ZarrUrlSink(self, spec, array, text.encode(), old, KEYS[1 - kind], claim)
 
     def _names(self, ndim: int, old: bytes | None) -> tuple[str, ...] | None:
         """Names of the array's dimensions, as for an array in a directory."""
@@ -195,11 +193,10 @@ class ZarrUrlSink:
         old: bytes | None,
         old_keys: re.Pattern[str],
         claim: RemoteClaim | None,
-        keys: re.Pattern[str],
     ) -> None:
         self.spec, self._target, self._array, self._sink = spec, target, array, ZarrSink(array, spec)
         self._metadata, self._old, self._old_keys = metadata, old, old_keys
-        self._claim, self._keys = claim, keys
+        self._claim = claim
         self._written = np.zeros([-(-n // c) for n, c in zip(spec.shape, array.chunks, strict=True)], bool)
         self._undo: list[Callable[[], None]] = []
 
@@ -210,13 +207,16 @@ class ZarrUrlSink:
 
     def commit(self) -> Any:
         target = self._target
-        with translated(WriteError, f"cannot finish {target.name}", target.name, self.abort):
+        undo = self.abort if self._claim is None else self._take_back  # the chunks are what a later run goes on with
+        with translated(WriteError, f"cannot finish {target.name}", target.name, undo):
             self._check()
             for group in target.groups:
                 if group.get(_METADATA) is None:
                     self._undo.append(lambda group=group: group.remove(_METADATA))  # type: ignore[misc]
                     _put(group, _GROUP)
             self._undo.append(self._restore)
+            if self._claim is not None:
+                self._claim.publishes()
             _put(target.bucket, self._metadata)
             for group in reversed(target.groups):
                 member = target.path.removeprefix(group.path).strip("/")
@@ -235,9 +235,7 @@ class ZarrUrlSink:
     def leave(self) -> None:
         """Leave the chunks to a later run. Metadata that speak of them are taken back."""
         assert self._claim is not None
-        with contextlib.suppress(Exception):
-            while self._undo:
-                self._undo.pop()()
+        self._take_back()
         self._claim.leave()
 
     def _check(self) -> None:
@@ -256,6 +254,11 @@ class ZarrUrlSink:
         else:
             _put(self._target.bucket, self._old)
 
+    def _take_back(self) -> None:
+        with contextlib.suppress(Exception):
+            while self._undo:
+                self._undo.pop()()
+
     def abort(self) -> None:
         """See `Sink.abort`. Chunks are removed only after metadata that speak of them."""
         with contextlib.suppress(Exception):
@@ -266,7 +269,7 @@ class ZarrUrlSink:
                 _remove(self._target.bucket, (key(tuple(index)) for index in np.argwhere(self._written).tolist()))
             self._written = np.zeros(0, bool)
         if self._claim is not None:
-            self._claim.end(keys=self._keys)
+            self._claim.end()
 
 
 def _get(bucket: Bucket, name: str) -> bytes | None:
@@ -286,3 +289,18 @@ def _remove(bucket: Bucket, names: Iterable[str]) -> None:
     with ThreadPoolExecutor(_REQUESTS, "chunkflow-remove") as threads:
         for _ in threads.map(bucket.remove, names):
             pass
+
+
+def left_at(url: str) -> list[Left]:
+    """What a dead run left of an array at a URL, whose bytes are not known."""
+    target = ZarrUrlTarget(url, overwrite=True)
+    return [] if target.left() is None else [Left(url, target.name, 0, resumes=True)]
+
+
+def clean_at(url: str) -> bool:
+    """Remove what a dead run left of an array at a URL. False if there is nothing of that kind, or its run is alive."""
+    target = ZarrUrlTarget(url, overwrite=True)
+    if target.left() is None:
+        return False
+    target.claim().end(published=target.is_made(target.describe((), np.dtype("u1"), None)))
+    return True

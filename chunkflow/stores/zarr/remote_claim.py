@@ -24,7 +24,11 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket
 
-CALL, STEPS, VALUES = ".chunkflow.call", ".chunkflow.steps", ".chunkflow.values-{}"
+OWN = ".chunkflow."
+CALL, STEPS, VALUES = f"{OWN}call", f"{OWN}steps", OWN + "values-{}"
+
+KEYS = (re.compile(r"c([./]\d+)*"), re.compile(r"\d+([./]\d+)*|\.zarray|\.zattrs"))
+"""What chunks of either encoding are called; beside those of the second, the metadata of format 2."""
 
 NOTE = 2.0
 """Seconds between two notes of the finished steps, at least: one for each step would double the requests."""
@@ -66,9 +70,9 @@ class RemoteClaim:
         self.is_left = found is not None
         self.token = self._run if found is None else str(found["token"])
         self.made: dict[str, Any] = {} if found is None else dict(found["made"])
-        """What else is to be known of the array that is being made."""
+        """What else is to be known of the array that is being made: its `metadata`, and the `kind` of its keys."""
         self._call: Any = None if found is None else found["call"]
-        if found is not None and (who := _alive(said(bucket, STEPS) or {})):
+        if who := _alive(said(bucket, STEPS) or {}):
             raise OutputBusyError(f"{called} is being written by {who}: wait for it, or choose another output")
         _held.add(self._run)
 
@@ -83,9 +87,9 @@ class RemoteClaim:
         return None if self._call is None else {str(key): str(value) for key, value in self._call.items()}
 
     def begin(self, call: dict[str, str]) -> None:
-        """See `Journal.begin`."""
+        """See `Journal.begin`. `made` must be complete."""
+        self._note()  # it is alive
         _put(self._bucket, CALL, {"call": call, "token": self.token, "made": self.made})
-        self._note()
 
     note = begin
 
@@ -108,15 +112,17 @@ class RemoteClaim:
         self._steps = steps
         if time.monotonic() >= self._next:
             with translated(WriteError, f"cannot note how far {self.called} has come", self.called):
-                self.check()
                 self._note()
+
+    def publishes(self) -> None:
+        """Note that the metadata are put next: what is there then is this run's."""
+        self._note(publishes=True)
 
     def keep(self, steps: int, values: Sequence[np.ndarray], names: Any) -> None:
         """See `Journal.keep`."""
         before, self._steps, self._kept = self._kept, steps, steps
         file = io.BytesIO()
         np.savez(file, *values, names=np.frombuffer(json.dumps(names).encode(), np.uint8))
-        self.check()
         self._bucket.put(VALUES.format(steps), lambda out: append(out, file.getvalue()) >= 0)
         self._note()
         if before and before != steps:
@@ -134,13 +140,15 @@ class RemoteClaim:
                 "for dead: it goes on there"
             )
 
-    def _note(self, *, left: bool = False) -> None:
+    def _note(self, **how: bool) -> None:
         began = time.monotonic()
+        if self._is_begun:
+            self.check()
         who = {"run": self._run, "pid": os.getpid(), "host": socket.gethostname(), "born": _born(os.getpid())}
         _put(
             self._bucket,
             STEPS,
-            {"steps": self._steps, "kept": self._kept, "left": left, "time": time.time(), **who},
+            {"steps": self._steps, "kept": self._kept, "time": time.time(), **who, **how},
         )
         self._is_begun, now = True, time.monotonic()
         self._next = now + max(NOTE, SHARE * (now - began))
@@ -151,11 +159,10 @@ class RemoteClaim:
             _held.discard(self._run)
             if self._is_begun:
                 with suppress(Exception):  # else it is taken for dead later
-                    self.check()
                     self._note(left=True)
 
-    def end(self, *, published: bool = False, keys: re.Pattern[str] | None = None) -> None:
-        """Remove all that tells of the run, and the chunks with these `keys` unless it is `published`. Idempotent.
+    def end(self, *, published: bool = False) -> None:
+        """Remove all that tells of the run, and the chunks unless they are `published`. Idempotent.
 
         None goes on with what is there in part: that no step is finished is said first.
         """
@@ -163,13 +170,10 @@ class RemoteClaim:
             return
         _held.discard(self._run)
         with suppress(Exception):
-            if self._is_begun:
-                self.check()
             if not published and (self._is_begun or self.is_left):
                 self._steps = self._kept = 0
                 self._note()
-                if keys is not None:
-                    self._remove(name for name in self._bucket.names() if keys.fullmatch(name))
+                self._remove(name for name in self._bucket.names() if KEYS[self.made["kind"]].fullmatch(name))
             forget(self._bucket)
 
 
@@ -183,16 +187,21 @@ def left(bucket: Bucket) -> dict[str, Any] | None:
     return None if found is None or _alive(said(bucket, STEPS) or {}) else found
 
 
+def has_published(bucket: Bucket, metadata: bytes) -> bool:
+    """Whether a dead run has put these metadata of an array."""
+    found, steps = left(bucket), said(bucket, STEPS)
+    return bool(found and steps and steps.get("publishes") and found["made"]["metadata"].encode() == metadata)
+
+
 def refuse(bucket: Bucket, called: str) -> None:
     """Refuse an array of which a run has left what may be gone on with (`ResumeError`), or one that is alive writes."""
-    if said(bucket, CALL) is None:
-        return
     if who := _alive(said(bucket, STEPS) or {}):
         raise OutputBusyError(f"{called} is being written by {who}: wait for it, or choose another output")
-    raise ResumeError(
-        f"a run that made {called} has ended early, and left what can be gone on with: give resume=True to the same "
-        "call, or remove what lies there"
-    )
+    if said(bucket, CALL) is not None:
+        raise ResumeError(
+            f"a run that made {called} has ended early, and left what can be gone on with: give resume=True to the "
+            "same call, or remove it by `chunkflow clean`"
+        )
 
 
 def forget(bucket: Bucket) -> None:
@@ -205,7 +214,7 @@ def forget(bucket: Bucket) -> None:
 
 def _alive(found: dict[str, Any]) -> str:
     """The run that says so, for people, if it is alive as far as can be told; else an empty text."""
-    if not found or found["left"]:
+    if not found or found.get("left"):
         return ""
     if found["host"] != socket.gethostname():
         age = time.time() - found["time"]
