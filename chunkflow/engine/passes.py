@@ -144,7 +144,7 @@ class Passes:
         places = [os.path.join(self.folder, f"{number}.{i}.npy") for i in range(len(targets))]
         if os.path.lexists(path):
             found = [
-                np.load(place) if memory else self._found(target, spec)
+                _loaded(place) if memory else self._found(target, spec)
                 for target, spec, place, memory in zip(targets, outputs, places, in_memory, strict=True)
             ]
             return NumberedPass(self, [], in_memory, mark, tuple(found))
@@ -218,9 +218,16 @@ class NumberedPass:
         """The results for the caller, after the mark and they have been published."""
         self._passes.is_begun = True
         return tuple(
-            np.load(target.name) if memory else result
+            _loaded(target.name) if memory else result
             for target, memory, result in zip(self.targets, self._in_memory, results, strict=True)
         )
+
+
+def _loaded(path: str) -> np.ndarray:
+    """A result of a pass that is given in memory."""
+    with translated(ReadError, f"cannot read an intermediate result from {path}", path):
+        found: np.ndarray = np.load(path, allow_pickle=False)
+        return found
 
 
 class _GoneArray:

@@ -231,6 +231,11 @@ def test_outputs_at_urls_and_in_files(first: bool, folder: Path) -> None:
 
 def test_several_passes(folder: Path) -> None:
     call = {"x": folder / "x.npy", "out": URL, "resume": True, **QUANTILE}
+    for _ in range(2):
+        assert cf.leftovers(URL) == ()
+        with stopping(45), pytest.raises(StoppedError):
+            cf.quantile(**call)
+        assert len(cf.clean(URL)) == 1
     with stopping(45), pytest.raises(StoppedError):
         cf.quantile(**call)
     with stopping(-1) as made:

@@ -30,7 +30,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
-from chunkflow.stores.publication.settle import Left
+from chunkflow.stores.publication.settle import Left, beside
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import compressors, created_spec
@@ -292,9 +292,9 @@ def _remove(bucket: Bucket, names: Iterable[str]) -> None:
 
 
 def left_at(url: str) -> list[Left]:
-    """What a dead run left of an array at a URL, whose bytes are not known."""
+    """What a dead run left of an array at a URL, whose bytes are not known, and of the passes to it."""
     target = ZarrUrlTarget(url, overwrite=True)
-    return [] if target.left() is None else [Left(url, target.name, 0, resumes=True)]
+    return [*([] if target.left() is None else [Left(url, target.name, 0, resumes=True)]), *beside(target.name)]
 
 
 def clean_at(url: str) -> bool:
