@@ -42,7 +42,7 @@ from chunkflow.stores.publication.move import remove
 from chunkflow.stores.publication.settle import finish
 from chunkflow.system.context import run_variable
 
-_DONE = ".done"
+_DONE, _BETWEEN, _READ = ".done", "between-", ".read"
 _LIMIT = "limit"
 """What a call had of its budget, in which a later one makes the same passes."""
 
@@ -172,7 +172,7 @@ class Passes:
 
     def place(self, spec: ArraySpec) -> Between:
         """A place for an array between two passes: ``out=`` of the pass that makes it."""
-        path = os.path.join(self.folder, "between-dry" if is_dry() else f"between-{next(self._places)}")
+        path = os.path.join(self.folder, f"{_BETWEEN}{'dry' if is_dry() else next(self._places)}")
         return Between(f"{path}.npy" if spec.chunks is None else f"{path}.zarr", spec.chunks)
 
     @staticmethod
@@ -180,15 +180,15 @@ class Passes:
         """Remove an array between two passes, which both are done."""
         with suppress(OSError):
             if os.path.lexists(place.path):
-                os.rename(place.path, f"{place.path}.read")  # a part of an array is none
-            remove(f"{place.path}.read")
+                os.rename(place.path, f"{place.path}{_READ}")  # a part of an array is none
+            remove(f"{place.path}{_READ}")
 
     def end(self) -> None:
-        """Remove all: the outputs have their names. The marks go last, by which the same call knows them."""
+        """Remove all: the outputs have their names. By what goes last the same call still knows them."""
         with suppress(OSError):
             for entry in os.scandir(self.folder):
-                if not entry.name.endswith(_DONE):
-                    remove(entry.path)
+                if entry.name.startswith(_BETWEEN):
+                    self.has_read(Between(entry.path.removesuffix(_READ), None))
         self._claim.end()
 
     def stop(self) -> None:

@@ -24,7 +24,7 @@ from engine.resume_calls import KINDS, stored
 
 import chunkflow as cf
 import chunkflow.dask
-from chunkflow.engine import resume
+from chunkflow.engine import passes, resume
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.passes import Passes
 from chunkflow.errors import (
@@ -424,7 +424,7 @@ def test_checksums_of_another_call_are_refused(call: str, folder: Path) -> None:
         "several": lambda **how: cf.quantile(**{**QUANTILE, "x": folder / "x.npy", "out": folder / "o.zarr", **how}),
         "an expression": lambda **how: cf.store(x * 2, folder / "o.zarr", chunks=(16, -1, -1), budget="48kB", **how),
         "tasks of dask": lambda **how: chunkflow.dask.store(
-            x * 2, folder / "o.zarr", partition="32kB", scheduler="sync", **how
+            x * 2, folder / "o.zarr", partition="32kB", chunks=(16, 10, 8), scheduler="sync", **how
         ),
     }
     with stopping({"several": 45, "tasks of dask": 4}.get(call, 30)), pytest.raises(StoppedError):
@@ -529,6 +529,17 @@ def test_a_call_that_had_only_to_clean_up_gives_what_it_made(folder: Path, overw
         assert cf.quantile(folder / "x.npy", out=folder / "o.npy", **call) == np.quantile(X, 0.3)
     assert (folder / "o.npy").stat().st_ino == inode
     assert names(folder) == ["o.npy", "x.npy"]
+
+
+def test_a_call_that_was_killed_while_it_removed_scratch_gives_what_it_made(folder: Path) -> None:
+    call: dict[str, Any] = {"resume": True, "device": "cpu", "budget": "70kB"}
+    source = resume_calls.rows(folder)
+    with patch.object(Claim, "end", leaving), patch.object(passes, "remove", lambda path: None):
+        cf.rechunk(source, (960, 4), folder / "o.zarr", **call)
+    with stopping(1):
+        found = cf.rechunk(source, (960, 4), folder / "o.zarr", **call)
+    np.testing.assert_array_equal(found[...], resume_calls.array().reshape(960, 80))
+    assert names(folder) == ["o.zarr", "rows.zarr", "x.npy"]
 
 
 def test_blocks_of_a_pass_that_is_done_are_removed(folder: Path) -> None:
