@@ -170,14 +170,15 @@ def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: b
     print(f"kept in {measured_rates.keep(result.machine, found.model)}")
 
 
-def settle(path: Path, *, only_begun: bool, dry: bool) -> None:
+def settle(path: str, *, only_begun: bool, dry: bool) -> None:
     """Settle what dead runs left, and say what that was."""
     found = [left for left in cf.leftovers(path) if left.is_begun or not only_begun]
     if not dry:
         found = list(cf.recover(path) if only_begun else cf.clean(path))
     for left in found:
         what = "finished or undone" if left.is_begun else "removed"
-        print(f"{left.output or left.claim}: {format_bytes(left.nbytes)}, {'to be ' * dry}{what}")
+        size = "chunks at a URL" if "://" in left.claim else format_bytes(left.nbytes)
+        print(f"{left.output or left.claim}: {size}, {'to be ' * dry}{what}")
     print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}" if found else "nothing is left")
 
 
@@ -215,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         ("recover", "finish or undo what killed runs had begun to publish"),
     ):
         settled = commands.add_parser(name, help=told)
-        settled.add_argument("path", type=Path, help="a directory, or the path of an output")
+        settled.add_argument("path", help="a directory, or the path or URL of an output")
         settled.add_argument("--dry-run", action="store_true", help="say what there is, and change nothing")
     check = commands.add_parser("verify", help="read all of stored arrays, and report damage by chunk")
     check.add_argument("paths", nargs="+", metavar="PATH", help="a .npy file, a zarr array, x.h5:/name, or a URL")

@@ -15,6 +15,7 @@ from engine.test_resume import CPU, QUANTILE, StoppedError, Stopping, X, stoppin
 from support.urlsinks import bucket
 
 import chunkflow as cf
+from chunkflow.cli import main
 from chunkflow.engine import resume
 from chunkflow.errors import OutputBusyError, OutputExistsError, ResumeError, WriteError
 from chunkflow.stores.zarr import create_remote, remote_claim
@@ -162,12 +163,14 @@ def test_what_is_replaced_stays_until_the_new_one_is_complete(folder: Path) -> N
     assert CALL not in there()
 
 
-def test_what_is_left_is_found_and_removed(folder: Path) -> None:
+def test_what_is_left_is_found_and_removed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cf.leftovers(URL) == ()
     stopped(folder)
     (left,) = cf.leftovers(URL)
     assert (left.output, left.resumes) == (URL, True)
     assert cf.recover(URL) == ()
+    assert main(["clean", URL, "--dry-run"]) == 0
+    assert f"{URL}: chunks at a URL, to be removed" in capsys.readouterr().out
     assert cf.clean(URL) == (left,)
     assert there() == []
 

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class RemoteClaim:
         raw = self._bucket.get(VALUES.format(self._kept), most=1 << 40)
         if raw is None:
             raise FileNotFoundError(f"{VALUES.format(self._kept)} is gone")
-        with np.load(io.BytesIO(raw.tobytes()), allow_pickle=False) as file:
+        with np.load(io.BytesIO(raw.data), allow_pickle=False) as file:
             names = json.loads(file["names"].tobytes())
             return self._steps, names, [file[f"arr_{i}"] for i in range(len(file.files) - 1)]
 
@@ -121,9 +121,13 @@ class RemoteClaim:
     def keep(self, steps: int, values: Sequence[np.ndarray], names: Any) -> None:
         """See `Journal.keep`."""
         before, self._steps, self._kept = self._kept, steps, steps
-        file = io.BytesIO()
-        np.savez(file, *values, names=np.frombuffer(json.dumps(names).encode(), np.uint8))
-        self._bucket.put(VALUES.format(steps), lambda out: append(out, file.getvalue()) >= 0)
+        said = np.frombuffer(json.dumps(names).encode(), np.uint8)
+
+        def save(out: BinaryIO) -> bool:
+            np.savez(out, *values, names=said)
+            return True
+
+        self._bucket.put(VALUES.format(steps), save)
         self._note()
         if before and before != steps:
             self._bucket.remove(VALUES.format(before))
