@@ -65,7 +65,7 @@ class RemoteClaim:
         self.called, self.journal = called, self
         self._bucket, self._remove = bucket, remove
         self._run = os.urandom(8).hex()
-        self._steps, self._kept, self._next, self._is_begun = 0, 0, 0.0, False
+        self._steps, self._kept, self._nbytes, self._next, self._is_begun = 0, 0, 0, 0.0, False
         found = said(bucket, CALL)
         self.is_left = found is not None
         self.token = self._run if found is None else str(found["token"])
@@ -95,12 +95,12 @@ class RemoteClaim:
 
     def go_on(self) -> tuple[int, Any, list[np.ndarray]]:
         """See `Journal.go_on`."""
-        found = said(self._bucket, STEPS) or {"steps": 0, "kept": 0}
-        self._steps, self._kept = int(found["steps"]), int(found["kept"])
+        found = said(self._bucket, STEPS) or {"steps": 0, "kept": 0, "nbytes": 0}
+        self._steps, self._kept, self._nbytes = int(found["steps"]), int(found["kept"]), int(found["nbytes"])
         self._note()
         if not self._kept:
             return self._steps, [], []
-        raw = self._bucket.get(VALUES.format(self._kept), most=1 << 40)
+        raw = self._bucket.get(VALUES.format(self._kept), most=self._nbytes)
         if raw is None:
             raise FileNotFoundError(f"{VALUES.format(self._kept)} is gone")
         with np.load(io.BytesIO(raw.data), allow_pickle=False) as file:
@@ -125,6 +125,7 @@ class RemoteClaim:
 
         def save(out: BinaryIO) -> bool:
             np.savez(out, *values, names=said)
+            self._nbytes = out.tell()
             return True
 
         self._bucket.put(VALUES.format(steps), save)
@@ -152,7 +153,7 @@ class RemoteClaim:
         _put(
             self._bucket,
             STEPS,
-            {"steps": self._steps, "kept": self._kept, "time": time.time(), **who, **how},
+            {"steps": self._steps, "kept": self._kept, "nbytes": self._nbytes, "time": time.time(), **who, **how},
         )
         self._is_begun, now = True, time.monotonic()
         self._next = now + max(NOTE, SHARE * (now - began))
