@@ -298,7 +298,9 @@ def as_published(outs: Any, *, overwrite: bool) -> Any:
     """
     given = outs if isinstance(outs, tuple) else (outs,)
     targets = {out: target for out in given if isinstance(out, str | os.PathLike) and (target := _resumable(out))}
-    calls = resume.left_by([*targets.values()])
+    names = ", ".join(target.name for target in targets.values())
+    with translated(WriteError, f"cannot settle what a dead run left of {names}", names, foreign=OSError):
+        calls = resume.left_by([*targets.values()])
 
     def found(out: Any) -> Any:
         target = targets.get(out) if isinstance(out, str | os.PathLike) else None

@@ -20,7 +20,7 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
-from chunkflow.errors import ResumeError, UnsupportedError, WriteError
+from chunkflow.errors import ReadError, ResumeError, UnsupportedError, WriteError
 from chunkflow.kernels.digest import digest, version_of
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
@@ -211,13 +211,15 @@ def published(targets: Sequence[Any], plan: Plan, call: Mapping[str, str]) -> tu
     if targets[0].overwrite and differences(known, call):
         return None
     compare(known, call, targets[0].name)
-    return tuple(target.opened(spec) for target, spec in zip(targets, plan.outputs, strict=True))
+    with translated(ReadError, f"cannot open {targets[0].name}", targets[0].name):
+        return tuple(target.opened(spec) for target, spec in zip(targets, plan.outputs, strict=True))
 
 
 def tidy(targets: Sequence[Any]) -> None:
-    """Remove what runs have left that had published these outputs."""
+    """Remove what runs have left that had published these outputs. What cannot be removed is left to later runs."""
     for target in targets:
-        target.tidy() if hasattr(target, "tidy") else settle.settle(claim_path(*target.claimed))
+        with suppress(OSError):
+            target.tidy() if hasattr(target, "tidy") else settle.settle(claim_path(*target.claimed))
 
 
 @dataclass
