@@ -1,8 +1,8 @@
 """A run's claim on an array at a URL, and its journal: two small objects beside the chunks.
 
 One says what the call is, the other how far it has come, and which process says so. A store has no locks: that a run is
-alive is known of this machine's processes, and of others by the time of their last note. Two runs that begin in the
-same moment are not told apart. They are of the same call then, and put the same chunks.
+alive is known of this machine's processes, and of others by the time of their last note. Of two runs that begin in the
+same moment the first one ends at its next note, and has put chunks until then.
 """
 
 from __future__ import annotations
