@@ -4,9 +4,10 @@ Run it with ``PYTHONPATH=tests:.``, as ``make torture`` does. Each run is made t
 tiny run of the same kind before, so that all is imported:
 
 - **traced**: the most bytes that `tracemalloc` saw at once, of NumPy's arrays and of Python's objects;
-- **process**: how much the process grew at most, by the kernel (`VmHWM`); where files are mapped, only memory that is no
-  file's (`RssAnon`, looked at each millisecond). It has what compiled code allocates, stacks of threads, and what the C
-  library's heap keeps.
+- **process**: how much memory that is no file's the process got at most, by the kernel (`RssAnon`, looked at each
+  millisecond: `VmHWM` has the pages of mapped files too). It has what compiled code allocates, and stacks of threads.
+  The C library gives back at once what is freed in blocks of 128 KiB and more (`MALLOC_MMAP_THRESHOLD_`): what its heap
+  keeps for later is no part of a budget.
 
 Runs that are refused count as others do. What is returned in memory is the caller's.
 """
@@ -22,6 +23,7 @@ import math
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -46,6 +48,8 @@ LEAST, MOST = 2 << 20, 256_000_000
 
 LARGEST = 96 << 20
 """Bytes of the largest arrays."""
+
+HEAP = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
 
 SLACK = 3 << 20
 """Bytes by which a process may grow beside its budget: stacks, and what the heap keeps."""
@@ -146,6 +150,11 @@ def _kept(name: str, call: Callable[..., Any], **facts: Any) -> Operation:
     return Operation(name, lambda x, folder, r, how: call(x, r, **how), **facts)
 
 
+def ones(*shape: int) -> Any:
+    """An array of the caller's, which takes no memory."""
+    return np.broadcast_to(np.float32(1), shape)
+
+
 def _convolve(x: Data, r: random.Random, **how: Any) -> Any:
     return cf.fft.convolve(x.path, np.ones([min(n, 5) for n in x.shape], x.dtype), mode="same", **how)
 
@@ -192,7 +201,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _eager("argmax", lambda x, r, **o: cf.argmax(x.path, axis=_axis(x, r), **o)),
     _eager("nanargmin", lambda x, r, **o: cf.nanargmin(x.path, axis=_axis(x, r), **o), dtypes=REAL),
     _eager("norm", lambda x, r, **o: cf.norm(x.path, axis=_axis(x, r), **o)),
-    _eager("average", lambda x, r, **o: cf.average(x.path, 0, np.arange(1, x.shape[0] + 1), **o)),
+    _eager("average", lambda x, r, **o: cf.average(x.path, 0, ones(x.shape[0]), **o)),
     _eager("reduction", lambda x, r, **o: cf.reduction(x.path, np.max, np.max, axis=_axis(x, r), **o)),
     _eager("median", lambda x, r, **o: cf.median(x.path, axis=_axis(x, r), **o), dims=(2, 3)),
     _kept("median of all", lambda x, r, **o: cf.median(x.path, **o)),
@@ -230,7 +239,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _eager("corrcoef", lambda x, r, **o: cf.corrcoef(x.path, rowvar=r.choice([True, False]), **o), dims=(2,)),
     _eager(
         "matmul",
-        lambda x, r, **o: cf.matmul(x.path, np.ones((x.shape[1], r.choice([1, 8, 100])), x.dtype), **o),
+        lambda x, r, **o: cf.matmul(x.path, ones(x.shape[1], r.choice([1, 8, 100])), **o),
         dims=(2,),
         dtypes=REAL,
     ),
@@ -349,11 +358,10 @@ def put(folder: Path, case: Case, shape: tuple[int, ...]) -> Data:
 # -- Measuring -----------------------------------------------------------------------------------------------
 
 
-def of_process(pid: int | str = "self") -> dict[str, int]:
-    """Bytes that a process has, by the kernel."""
-    with open(f"/proc/{pid}/status") as file:
-        pairs = (line.split(":") for line in file if line.startswith(("VmHWM", "VmRSS", "RssAnon")))
-        return {name: int(value.split()[0]) << 10 for name, value in pairs}
+def anonymous(pid: int | str = "self") -> int:
+    """Bytes of memory that a process has and that are no file's, by the kernel."""
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return int(file.read().split(b"RssAnon:")[1].split()[0]) << 10
 
 
 def forked(work: Callable[[Callable[[Any], None]], Any], watch: bool = False) -> tuple[list[Any], int]:
@@ -383,8 +391,8 @@ def forked(work: Callable[[Callable[[Any], None]], Any], watch: bool = False) ->
             more = os.read(reading, 1 << 16)
             told, over = told + more, not more
         if watch and b"\n" in told:
-            with suppress(OSError, KeyError):
-                most = max(most, of_process(pid)["RssAnon"])
+            with suppress(OSError, IndexError):
+                most = max(most, anonymous(pid))
         time.sleep(0.0007)
     os.close(reading)
     _, status = os.waitpid(pid, 0)
@@ -448,17 +456,13 @@ def measured(case: Case, folder: Path) -> Seen:
 
     def grow(tell: Callable[[Any], None]) -> None:
         warm()
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        before = of_process()
-        tell(before)
+        tell(anonymous())
         _, returned = ran(case, data, folder)
-        tell([of_process()["VmHWM"] - before["VmRSS"] - returned, returned])
+        tell(returned)
 
     ((outcome, traced),), _ = forked(trace)
-    (before, (grown, returned)), anonymous = forked(grow, watch=True)
-    mapped = case.format in ("npy", "raw zarr", "h5", "sharded")
-    return Seen(outcome, traced, anonymous - before["RssAnon"] - returned if mapped else grown)
+    (before, returned), most = forked(grow, watch=True)
+    return Seen(outcome, traced, most - before - returned)
 
 
 def imported() -> None:
@@ -488,6 +492,8 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=MOST, help="the largest budget")
     parser.add_argument("--all", action="store_true", help="print each run")
     options = parser.parse_args()
+    if HEAP.items() - os.environ.items():
+        return subprocess.run([sys.executable, "-m", "torture.budgets", *sys.argv[1:]], env=os.environ | HEAP).returncode
     over: dict[str, int] = {"traced": 0, "process": 0, "failed": 0, "refused": 0}
     imported()
     for number in range(options.first, options.first + options.number):
