@@ -39,6 +39,14 @@ TRIALS = 3
 """Number of calls on a worker of a cluster, which does other things at the same time."""
 
 
+FEW = 64
+"""Sides in a trial of axes that no block cuts, where the results' shapes are known."""
+
+
+COUNTS, GROWN = 16 << 10, 1.05
+"""Counts in a trial of more of them; and by which factor memory may grow beyond what follows from it."""
+
+
 MOST_KNOWN = 256
 """Most trials that a thread remembers for a device."""
 
@@ -93,6 +101,34 @@ def cached_trial(
         known[key] = seen, seen == last
         return seen
     return last
+
+
+def frugal_trial(
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
+) -> Trial:
+    """A trial as `cached_trial` that takes little, however large the results are: a budget may be refused for them.
+
+    Of a product, whose nest says what it holds, only the results' dtypes are asked, on short axes. Counts are made
+    twice, of few and of twice as many: the memory of all of them follows, which grows with their number.
+    """
+    known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget, "even": even}
+    shapes = kernel.shapes(nest) if nest.is_product else None
+    if shapes is not None:
+        short = replace(nest, extents=tuple(min(n, FEW) if a in nest.whole else n for a, n in enumerate(nest.extents)))
+        return replace(cached_trial(kernel, short, **known), shapes=shapes)
+    if kernel.most_counts > COUNTS and not device.machine.staged:
+        share = COUNTS / kernel.most_counts / 2
+        (few, numbers), (more, _) = kernel.with_fewer(share), kernel.with_fewer(2 * share)
+        if numbers:
+            first, second = run_trial(few, nest, **known), run_trial(more, nest, **known)
+            grown = max(0.0, second.workspace - first.workspace) * (1 / share - 1)
+            return replace(
+                first,
+                shapes=tuple([tuple([numbers.get(n, n) for n in shape]) for shape in first.shapes]),
+                workspace=first.workspace + GROWN * grown,
+                state=tuple(map(max, first.state, second.state)),
+            )
+    return cached_trial(kernel, nest, **known)
 
 
 def _most_bytes(device: Device, budget: int) -> int:

@@ -328,9 +328,7 @@ def drawn(number: int, seed: int, names: str = "", most: int = MOST) -> Case:
     while math.prod(chunks) > target and max(chunks) > 1:
         axis = r.choice([a for a, n in enumerate(chunks) if n > 1])
         chunks[axis] = -(-chunks[axis] // 2)
-    return Case(
-        number, operation, r.choice(FORMATS), dtype, tuple(shape), tuple(chunks), budget, r.randrange(1 << 30)
-    )
+    return Case(number, operation, r.choice(FORMATS), dtype, tuple(shape), tuple(chunks), budget, r.randrange(1 << 30))
 
 
 def put(folder: Path, case: Case, shape: tuple[int, ...]) -> Data:
@@ -372,6 +370,7 @@ def forked(work: Callable[[Callable[[Any], None]], Any], watch: bool = False) ->
         os.close(reading)
         code = 1
         try:
+
             def tell(what: Any) -> None:
                 os.write(writing, (json.dumps(what) + "\n").encode())
 
@@ -433,10 +432,15 @@ class Seen(NamedTuple):
 
 def measured(case: Case, folder: Path) -> Seen:
     """Make a run twice, and measure it."""
+
     def prepare(tell: Callable[[Any], None]) -> None:
         (folder / "tiny").mkdir()
-        tell([put(folder / "tiny", case, tuple(min(n, t) for n, t in zip(case.shape, TINY, strict=False))),
-              put(folder, case, case.shape)])
+        tell(
+            [
+                put(folder / "tiny", case, tuple(min(n, t) for n, t in zip(case.shape, TINY, strict=False))),
+                put(folder, case, case.shape),
+            ]
+        )
 
     (told,), _ = forked(prepare)
     tiny, data = (Data(path, tuple(shape), dtype) for path, shape, dtype in told)
@@ -467,13 +471,17 @@ def measured(case: Case, folder: Path) -> Seen:
 
 def imported() -> None:
     """Import what runs import, so that children need not. Their threads must not be here."""
+
     def work(tell: Callable[[Any], None]) -> None:
         warnings.simplefilter("ignore")
         for number in range(len(OPERATIONS)):
             with tempfile.TemporaryDirectory() as name:
                 case = drawn(number, 0)
-                ran(case, put(Path(name), case, tuple(min(n, t) for n, t in zip(case.shape, TINY, strict=False))),
-                    Path(name))
+                ran(
+                    case,
+                    put(Path(name), case, tuple(min(n, t) for n, t in zip(case.shape, TINY, strict=False))),
+                    Path(name),
+                )
         tell(sorted(sys.modules))
 
     (names,), _ = forked(work)
@@ -493,7 +501,9 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="print each run")
     options = parser.parse_args()
     if HEAP.items() - os.environ.items():
-        return subprocess.run([sys.executable, "-m", "torture.budgets", *sys.argv[1:]], env=os.environ | HEAP).returncode
+        return subprocess.run(
+            [sys.executable, "-m", "torture.budgets", *sys.argv[1:]], env=os.environ | HEAP
+        ).returncode
     over: dict[str, int] = {"traced": 0, "process": 0, "failed": 0, "refused": 0}
     imported()
     for number in range(options.first, options.first + options.number):
