@@ -1,16 +1,18 @@
 """Whether the user's function takes more memory for later blocks than its trial call let expect.
 
-On the CPU nothing refuses a function an allocation. What NumPy allocates in a call is counted, for each block.
+On the CPU nothing refuses a function an allocation. What NumPy allocates in a call is counted: for each block, or for
+one in `SAMPLE` where blocks are so small that counting would be more than a hundredth of the work.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from chunkflow.core.grid import Region, Shape, describe
+from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.trace import Trace
@@ -25,6 +27,10 @@ TOLERANCE, SMALL = 1.02, 64 << 10
 """By what factor, and by how many bytes besides, a call may take more: allocators round, and small things come."""
 
 
+LARGE, SAMPLE = 1 << 20, 8
+"""Bytes of calls that are counted each; of smaller ones one in so many is."""
+
+
 class MemoryWatch:
     """Counts what calls of a kernel allocate, and keeps the one that took most beyond what was expected."""
 
@@ -34,6 +40,8 @@ class MemoryWatch:
         memory = plan.memory
         self._expected = (memory.workspace + memory.outputs + memory.partials) // plan.lanes
         self._most = int(self._expected * TOLERANCE) + SMALL
+        self._every = 1 if self._expected >= LARGE else SAMPLE
+        self._number = itertools.count()
         self._worst: tuple[Shape, Region] | None = None
 
     @classmethod
@@ -44,6 +52,8 @@ class MemoryWatch:
 
     def counted(self, call: Callable[[], T], index: Shape, box: Region) -> T:
         """The result of a call on a block."""
+        if next(self._number) % self._every:
+            return call()
         result, peak = self._device.counted(call)
         if peak is not None and peak > self._most:
             self._most, self._worst = peak, (index, box)
@@ -55,7 +65,7 @@ class MemoryWatch:
             return
         (index, box), plan, more = self._worst, self._plan, self._most - self._expected
         name = getattr(self._fn, "__qualname__", repr(self._fn))
-        least = math.ceil((plan.memory.workspace / plan.lanes + more) / max(1, plan.op.volume(plan.tile)))
+        least = math.ceil((plan.memory.workspace / plan.lanes + more) / max(1, plan.op.volume(shape_of(box))))
         took, expected, beyond = map(format_bytes, (self._most, self._expected, plan.lanes * more))
         said = (
             f"{name} took {took} in block {index}, region {describe(box)}, where its trial call let expect {expected}: "

@@ -1,7 +1,7 @@
 """``python -m torture.budgets``: random runs of every operation, and whether each kept its budget.
 
-Run it with ``PYTHONPATH=tests:.``, as ``make torture`` does. Each run is made twice, in forked processes that have made a
-tiny run of the same kind before, so that all is imported:
+Run it with ``PYTHONPATH=tests:.``, as ``make torture`` does. Each run is made twice, in forked processes that have made
+a tiny run of the same kind before, so that all is imported:
 
 - **traced**: the most bytes that `tracemalloc` saw at once, of NumPy's arrays and of Python's objects;
 - **process**: how much memory that is no file's the process got at most, by the kernel (`RssAnon`, looked at each
@@ -27,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
 import traceback
+import tracemalloc
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
