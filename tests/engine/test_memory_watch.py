@@ -14,6 +14,7 @@ from support.devices import numpy_device
 import chunkflow as cf
 from chunkflow.core.units import parse_bytes
 from chunkflow.devices.cpu import allocations
+from chunkflow.engine.trace import Observer, observing
 from chunkflow.errors import MemoryUseWarning
 
 X = np.zeros((8000, 500))
@@ -87,15 +88,12 @@ def test_where_the_device_refuses_memory_nothing_is_counted() -> None:
 def test_the_report_has_it_too() -> None:
     notes: list[str] = []
 
-    class Notes:
+    class Notes(Observer):
         wants_spans = False
 
-        def started(self, plan: Any, run: Any = None) -> None: ...
-        def landed(self, nbytes_in: int, nbytes_out: int) -> None: ...
-        def finished(self, error: BaseException | None, peak: int) -> None: ...
         def noted(self, text: str) -> None:
             notes.append(text)
 
-    with cf.observing(Notes()):  # type: ignore[arg-type]
+    with observing(Notes()):
         (said,) = said_by(RUNS["map"], greedy, device="cpu")
     assert said in notes

@@ -197,6 +197,11 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
         dtypes=("f8",),
     ),
+    _eager(
+        "map_overlap, four times",
+        lambda x, r, **o: cf.map_overlap(smoothed, x.path, depth=1, boundary="nearest", iterations=4, **o),
+        dtypes=("f8",),
+    ),
     *_reductions(),
     _eager("argmax", lambda x, r, **o: cf.argmax(x.path, axis=_axis(x, r), **o)),
     _eager("nanargmin", lambda x, r, **o: cf.nanargmin(x.path, axis=_axis(x, r), **o), dtypes=REAL),
@@ -221,6 +226,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "histogram",
         lambda x, r, **o: cf.histogram(x.path, r.choice([10, 1000, 100_000]), r.choice([None, (0, 1000)]), **o),
     ),
+    _kept("histogram of many bins", lambda x, r, **o: cf.histogram(x.path, 100_000, (0, 1000), **o)),
+    _kept("histogram of few bins", lambda x, r, **o: cf.histogram(x.path, 50, (0, 1000), **o)),
+    _kept("bincount of many", lambda x, r, **o: cf.bincount(x.path, minlength=200_000, **o), dtypes=WHOLE, dims=(1,)),
     _kept("histogram by a rule", lambda x, r, **o: cf.histogram(x.path, "auto", **o), dtypes=REAL),
     _lazy("histogram, lazy", _histogram_lazy),
     Operation(
@@ -351,6 +359,28 @@ def put(folder: Path, case: Case, shape: tuple[int, ...]) -> Data:
         coded = {"compressors": ZstdCodec(), "shards": tuple(2 * c for c in chunks)}
     zarr.create_array(path, shape=shape, dtype=case.dtype, chunks=chunks, **coded)[...] = x
     return Data(path, shape, case.dtype)
+
+
+def _row(name: str, format: str, dtype: str, shape: tuple[int, ...], chunks: tuple[int, ...], budget: int) -> Case:
+    (operation,) = [i for i, o in enumerate(OPERATIONS) if o.name == name]
+    return Case(-1, operation, format, dtype, shape, chunks, budget, 1)
+
+
+ROWS = (
+    _row("gram", "npy", "f8", (4000, 1500), (4000, 1500), 2 << 20),
+    _row("cov", "npy", "f8", (1000, 4000), (1000, 4000), 2 << 20),
+    _row("corrcoef", "npy", "f8", (1000, 4000), (1000, 4000), 2 << 20),
+    _row("histogram of many bins", "npy", "f8", (4_000_000,), (4_000_000,), 2 << 20),
+    _row("bincount of many", "npy", "i4", (4_000_000,), (4_000_000,), 2 << 20),
+    _row("histogram, lazy", "npy", "f8", (4_000_000,), (4_000_000,), 2 << 20),
+    _row("map_overlap, four times", "npy", "f8", (2000, 1000), (2000, 1000), 2 << 20),
+    _row("map_overlap, four times", "zstd", "f8", (2000, 1000), (100, 1000), 4 << 20),
+    _row("median of all", "npy", "f8", (4_000_000,), (4_000_000,), 2 << 20),
+    _row("median of all", "zstd", "f4", (2000, 2000), (100, 2000), 2 << 20),
+    _row("cumsums", "npy", "f8", (2000, 1000), (2000, 1000), 2 << 20),
+    _row("histogram of few bins", "raw zarr", "f4", (4000, 1000), (100, 1000), 4 << 20),
+)
+"""Runs that once took more than their budgets, or did before they were refused."""
 
 
 # -- Measuring -----------------------------------------------------------------------------------------------
@@ -494,6 +524,7 @@ def main() -> int:
     """The command; 1 if a run took more than its budget."""
     parser = argparse.ArgumentParser(prog="python -m torture.budgets", description=__doc__)
     parser.add_argument("--number", type=int, default=500, help="so many runs (default: %(default)s)")
+    parser.add_argument("--rows", action="store_true", help="those that once took more than their budgets instead")
     parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     parser.add_argument("--seed", type=int, default=0, help="draws them again")
     parser.add_argument("--only", default="", help="part of the operations' names")
@@ -506,8 +537,9 @@ def main() -> int:
         ).returncode
     over: dict[str, int] = {"traced": 0, "process": 0, "failed": 0, "refused": 0}
     imported()
-    for number in range(options.first, options.first + options.number):
-        case = drawn(number, options.seed, options.only, options.most)
+    numbers = range(options.first, options.first + options.number)
+    cases = ROWS if options.rows else [drawn(n, options.seed, options.only, options.most) for n in numbers]
+    for case in cases:
         with tempfile.TemporaryDirectory(prefix="torture") as name:
             try:
                 seen = measured(case, Path(name))
@@ -527,7 +559,7 @@ def main() -> int:
                 flush=True,
             )
     print(
-        f"{options.number} runs, {over['refused']} refused: {over['traced']} traced over the budget, {over['process']} "
+        f"{len(cases)} runs, {over['refused']} refused: {over['traced']} traced over the budget, {over['process']} "
         f"by process memory, {over['failed']} failed",
         flush=True,
     )
