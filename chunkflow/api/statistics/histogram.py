@@ -39,7 +39,7 @@ from chunkflow.api.statistics.bins import (
     supposed_range,
 )
 from chunkflow.api.statistics.order_statistics import stored
-from chunkflow.api.statistics.parts import in_parts
+from chunkflow.api.statistics.parts import in_parts, no_counts
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
@@ -200,7 +200,7 @@ def histogram(
             bin = int(np.searchsorted(edges, element, side="right")) - 1
             return min(bin, len(edges) - 2) if element <= edges[-1] else bin
 
-        hist: np.ndarray = in_parts(part, after, np.zeros(len(edges) - 1, np.intp), 0, least, chosen)
+        hist: np.ndarray = in_parts(part, after, no_counts(len(edges) - 1, np.dtype(np.intp)), 0, least, chosen)
         return stored(_as_density(hist, edges) if density else hist, target, chosen)
 
     def expressions(array: Callable[[Node], Any]) -> tuple[Any, Any]:
@@ -297,7 +297,7 @@ def bincount(
         return Request(over_everything(tally(first, number, beyond), chunks), arrays, at)
 
     def counted_in_parts(first: int, length: int, least: int) -> Any:
-        counts = np.zeros(length, np.int64 if weights is None else np.float64)
+        counts = no_counts(length, np.dtype(np.int64 if weights is None else np.float64))
         return stored(in_parts(counted, int, counts, first, least, chosen), target, chosen)
 
     def run() -> Any:
