@@ -24,8 +24,8 @@ from chunkflow.planner.plan import Plan
 T = TypeVar("T")
 
 TOLERANCE, SMALL = 1.125, 64 << 10
-"""By what factor, and by how many bytes besides, a call may take more: in large blocks NumPy reuses other temporaries than
-in small ones."""
+"""By what factor, and by how many bytes besides, a call may take more: in large blocks NumPy reuses other temporaries
+than in small ones."""
 
 
 LARGE, SAMPLE = 1 << 20, 8
