@@ -71,16 +71,29 @@ class Labels:
 
     def _named(self, result: Any, declared: Declared, axes: Sequence[int | None], arrays: Sequence[Any]) -> Any:
         names: dict[int, Hashable] = {}
+        moved: set[Hashable] = set()
         for array, operand in zip(arrays, declared.nest.operands, strict=True):
-            own = next((dims for known, dims in reversed(self._dims) if known is array), ())
-            for name, axis in zip(own, operand.axes, strict=False):
+            for (name, still), axis in zip(self._dims_of(array), operand.axes, strict=False):
                 if axis is not None:
                     names.setdefault(axis, name)
+                    moved |= set() if still else {name}
         followed = [None if a is None else names.get(a) for a in axes]
         dims = [f"dim_{i}" if name is None else name for i, name in enumerate(followed)]
         if self.kwargs.get("keepdims"):
             dims = list(self.arrays[0].dims)
-        return wrapped(result, dims, {d for d in followed if d is not None}, self.arrays, self.coords)
+        return wrapped(result, dims, {d for d in followed if d is not None} - moved, self.arrays, self.coords)
+
+    def _dims_of(self, array: Any) -> list[tuple[Hashable, bool]]:
+        """The dimensions of a plain array, and whether its elements have their places along each.
+
+        One that is made of others has those of the first, if it has as many.
+        """
+        for known, dims in reversed(self._dims):
+            if known is array:
+                return [(name, True) for name in dims]
+        still = getattr(array, "still", ())
+        found = next(filter(None, map(self._dims_of, array.arrays)), []) if still else []
+        return [(name, kept) for (name, _), kept in zip(found, still, strict=True)] if len(found) == len(still) else []
 
     def reduced(self, result: Any, axis: int | Sequence[int] | None) -> Any:
         """The result of a reduction of the first array, with labels. A further first dimension is that of quantiles."""

@@ -106,6 +106,9 @@ class Arrangement(Protocol):
     def pieces(self, region: Region) -> Iterator[ArrangedBox]:
         """Boxes that make up a region."""
 
+    def still(self, shape: Shape) -> tuple[bool, ...]:
+        """For each axis whether elements have the places along it that they have in a source of this shape."""
+
 
 class Axis:
     """The runs along one axis of a result, in their order.
@@ -140,6 +143,9 @@ class Separable:
         sides = [axis.parts(s.start, s.stop) for axis, s in zip(self.axes, region, strict=True)]
         return (ArrangedBox(parts) for parts in itertools.product(*sides))
 
+    def still(self, shape: Shape) -> tuple[bool, ...]:
+        return tuple(axis.runs == straight(n).runs for axis, n in zip(self.axes, shape, strict=False))
+
 
 @dataclass(frozen=True)
 class Carried:
@@ -158,6 +164,9 @@ class Carried:
             digits.append(rest % n if n else 0)
             rest = rest // n if n else 0
         return self._pieces(region, digits[::-1], 0)
+
+    def still(self, shape: Shape) -> tuple[bool, ...]:
+        return (False,) * len(shape)
 
     def _pieces(self, region: Region, digits: Sequence[int], borrow: int) -> Iterator[ArrangedBox]:
         if not region:

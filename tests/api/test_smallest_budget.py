@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,6 +56,15 @@ def samples(scale: int = 1) -> dict[str, np.ndarray]:
     vectors = {"v": x[0], "w": y[0], "j": i[0]}
     tall = rng.integers(0, 9999, (600 * scale, 3), "i2")
     return {"x": x, "y": y, "m": x.T.copy(), "z": x + 1j * y, "i": i, "k": k, "t": tall, **vectors}
+
+
+def test_medians_whose_last_pass_has_few_bits_left(tmp_path: Path) -> None:
+    """It is refused with more bins than there are bits left for: with fewer of them it fits."""
+    x = np.random.default_rng(0).integers(-9, 10, 555)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        stored = file.create_dataset("x", data=x, chunks=x.shape)
+        smallest = refused(lambda b: cf.median(stored, budget=b, device="cpu"), 1)
+        assert cf.median(stored, budget=smallest, device="cpu") == np.median(x)
 
 
 @dataclass(frozen=True)

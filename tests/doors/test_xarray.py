@@ -186,6 +186,25 @@ def test_coordinates_along_what_a_function_resizes_are_dropped(stored: Any) -> N
     xr.testing.assert_identical(several[0], stored.raw)
 
 
+@pytest.mark.parametrize(
+    ("move", "coords"),
+    [
+        (lambda x: cf.flip(x, 0, device="cpu"), {"b"}),
+        (lambda x: cf.roll(x, 1, 1, device="cpu"), {"a"}),
+        (lambda x: cf.roll(x, 1, device="cpu"), set()),
+        (lambda x: cf.pad(x, ((0, 0), (1, 2)), device="cpu"), {"a"}),
+        (lambda x: cf.repeat(x, 2, axis=1, device="cpu"), {"a"}),
+        (lambda x: cf.diff(x, axis=1, prepend=0, device="cpu"), {"a"}),
+    ],
+    ids=["flip", "roll", "roll all", "pad", "repeat", "diff"],
+)
+def test_what_is_moved_keeps_its_names_and_no_coordinates(move: Any, coords: set[str]) -> None:
+    x = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("a", "b"), coords={"a": [1, 2], "b": [3, 4, 5]}, name="u")
+    found = move(x)
+    assert (found.dims, set(found.coords), found.name) == (("a", "b"), coords, "u")
+    np.testing.assert_array_equal(found, move(x.to_numpy()))
+
+
 def test_an_output_in_a_store_is_opened_and_not_loaded(stored: Any, tmp_path: Path) -> None:
     got = cf.map(np.sqrt, stored.raw, out=tmp_path / "root.zarr", device="cpu")
     assert not got._in_memory

@@ -120,7 +120,8 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
     ours = [v.name for v in operands]
     if d.form == "eager":
         place = sources.out(d, f"y{number}", array) if operation.out else None
-        if operation.in_place and array.shape == x.array.shape and array.dtype == x.array.dtype and d.chance(10):
+        alike = array.shape == x.array.shape and array.dtype == x.array.dtype and not x.must_raise
+        if operation.in_place and alike and d.chance(10):
             place = sources.in_place(d, f"y{number}", x.array)
             ours[0] = f"y{number}"
         cut = array.shape if operation.chunked else call.blocks

@@ -92,6 +92,12 @@ class Composition:
         """The same composition of other arrays."""
         return replace(self, arrays=arrays)
 
+    @property
+    def still(self) -> tuple[bool, ...]:
+        """For each axis whether elements have the places along it that they have in the first array."""
+        specs = [spec_of(array) for array in self.arrays]
+        return self.arrange(specs).arrangement.still(specs[0].shape)
+
     def __chunkflow_spec__(self) -> ArraySpec:
         specs = [spec_of(array) for array in self.arrays]
         found = self.arrange(specs)

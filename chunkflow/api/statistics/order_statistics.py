@@ -216,9 +216,10 @@ def order_statistics(
                 found = execute(Request(declare, (x,), chosen))
                 break
             except BudgetError:  # blocks take too much besides: with fewer bins there is room for them
-                bins /= 4
-                if cut(bins, left) == (bits, sides):
-                    raise
+                while cut(bins, left) == (bits, sides):
+                    bins /= 4
+                    if bins < 1:
+                        raise
                 bits, sides = cut(bins, left)
         left -= bits
         if not is_dry():
