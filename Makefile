@@ -29,9 +29,10 @@ mutants: $(READY) ## random small mistakes in the package, which some test must 
 	$(BIN)/pip install --quiet -e ".[mutants]"
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --number $(or $(NUMBER),300) --seed $(or $(SEED),0)
 
-torture: $(READY) ## a fault at each system call of many runs, which takes hours: NUMBER of them, from a SEED
+torture: $(READY) ## faults at system calls, kills, and the memory of runs, which takes hours: NUMBER of each, from a SEED
 	PYTHONPATH=tests:. $(BIN)/python -m torture $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:. $(BIN)/python -m torture.kills $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.budgets $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -114,6 +114,10 @@ class SlowRunWarning(UserWarning):
     """A run has so many small blocks that handling them takes most of its time."""
 
 
+class MemoryUseWarning(UserWarning):
+    """A function takes more memory for a later block than its trial call let expect, where nothing can refuse it."""
+
+
 class DeviceError(ChunkflowError, RuntimeError):
     """The device that was asked for does not exist or cannot be used."""
 

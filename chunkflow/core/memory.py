@@ -45,6 +45,20 @@ def shared_page(page: int) -> int:
     return page if page > ALIGNMENT else 0
 
 
+OBJECTS, OBJECTS_FROM, OBJECTS_SHARE = 320 << 10, 1 << 20, 6
+"""Most bytes that are left for Python's objects of a run, where they share its memory. They are a sixth of what a
+budget has beyond so many bytes: smaller ones would hold little else, and bound blocks alone."""
+
+
+def own_objects(budget: int) -> int:
+    """Bytes of a budget of host memory for Python's objects: the plan, threads, and what files are opened with.
+
+    >>> own_objects(1 << 20), own_objects(2 << 20) >> 10, own_objects(1 << 30) >> 10
+    (0, 170, 320)
+    """
+    return min(OBJECTS, max(0, budget - OBJECTS_FROM) // OBJECTS_SHARE)
+
+
 @dataclass(frozen=True)
 class Projection:
     """Device memory of a run, in bytes.
@@ -61,7 +75,8 @@ class Projection:
         Landing places for pieces that the device scatters into, or gathers from, a block; where the device shares
         the host's memory, what stores take to encode and decode their chunks.
     reserve : int
-        What the device's libraries take outside the run's pool, and the page that small buffers share.
+        What the device's libraries take outside the run's pool, and the page that small buffers share; where the device
+        shares the host's memory, what Python's objects take.
     decoding : int
         Where the device decodes: chunks as they come and as they are decoded, and what the decoder takes besides.
     """

@@ -343,6 +343,10 @@ class Device(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` says that device memory ran out."""
 
+    def counted(self, fn: Callable[[], T]) -> tuple[T, int | None]:
+        """The result of a call, and the most bytes that it had allocated at once; None if nobody counts them."""
+        return fn(), None
+
     def bytes_asked(self, error: BaseException) -> int | None:
         """Bytes that could not be had when memory ran out; None if the error does not say."""
         return None

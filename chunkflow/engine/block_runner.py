@@ -14,6 +14,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, shift, within
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, inverse
+from chunkflow.engine.memory_watch import MemoryWatch
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
@@ -35,7 +36,10 @@ class BlockRunner:
     planned size. Later blocks of that size are halved from the start.
     """
 
-    def __init__(self, kernel: Kernel, plan: Plan, device: Device, trace: Trace) -> None:
+    def __init__(
+        self, kernel: Kernel, plan: Plan, device: Device, trace: Trace, watch: MemoryWatch | None = None
+    ) -> None:
+        self._watch = watch
         self._kernel, self._plan, self._device, self._trace = kernel, plan, device, trace
         self._folds, self._is_multi = kernel.parts, kernel.kind is Kind.MULTI
         self._too_large: float = float("inf")
@@ -185,7 +189,7 @@ class BlockRunner:
         if halve and size >= self._too_large:
             return None
         try:
-            return (call(),)
+            return (call() if self._watch is None else self._watch.counted(call, index, box),)
         except BaseException as error:
             if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
                 raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from mmap import mmap
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -36,8 +37,8 @@ ROOMY = 64
 """A budget of so many times the bytes of all arrays holds every pass: its own blocks are these arrays at most, in a few
 copies, with what functions take besides."""
 
-FILLED = 16 << 20
-"""Bytes of a stand-in up to which it is filled."""
+FILLED = 256 << 10
+"""Bytes of a stand-in up to which it is filled: it is there beside a budget that is refused."""
 
 SURELY_FREE = 64 << 20
 """Bytes that are taken to be free on every device, where no budget is given."""
@@ -167,12 +168,14 @@ def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
 def _ones(spec: ArraySpec) -> np.ndarray:
     """Ones that lie as the result would: whether a function copies them, which takes memory, depends on that.
 
-    Zeros stand for many ones: memory that nobody touches is not there.
+    Zeros of the kernel's stand for many ones: pages that nobody touches are not there.
     """
     order: Literal["C", "F"] = "F" if spec.order == tuple(reversed(range(len(spec.shape)))) else "C"
+    if spec.nbytes <= FILLED:
+        return np.ones(spec.shape, spec.dtype, order)
     try:
-        return (np.ones if spec.nbytes <= FILLED else np.zeros)(spec.shape, spec.dtype, order)
-    except MemoryError:
+        return np.ndarray(spec.shape, spec.dtype, mmap(-1, spec.nbytes), order=order)
+    except (OSError, OverflowError, ValueError):
         return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
 
 

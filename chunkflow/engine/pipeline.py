@@ -27,6 +27,7 @@ from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder
 from chunkflow.engine.in_flight import InFlight
 from chunkflow.engine.lane_scheduler import LaneScheduler
+from chunkflow.engine.memory_watch import MemoryWatch
 from chunkflow.engine.resume import Accumulators, Resumption
 from chunkflow.engine.scarcity import explained
 from chunkflow.engine.trace import Trace
@@ -297,7 +298,8 @@ def execute(
     After the first failure no new step starts. What is in flight lands, every thread and buffer is released, and the
     error is raised once.
     """
-    runner = BlockRunner(kernel, plan, device, trace)
+    watch = MemoryWatch.of(kernel, plan, device)
+    runner = BlockRunner(kernel, plan, device, trace, watch)
     flight = InFlight(plan, device, pool, trace, None if resumption is None else resumption.landed)
     with ExitStack() as stack, device.attach(), explained(device, pool):
         if kernel.tf32:
@@ -321,6 +323,8 @@ def execute(
             start = resumption.start
         blocks = feed(plan, feeder, lanes, start)
         drain(compute(blocks, launcher, lanes, flight, resumption), drainer, flight, lanes)
+    if watch is not None:
+        watch.warn(trace)
 
 
 @contextmanager

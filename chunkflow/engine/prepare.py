@@ -29,7 +29,7 @@ from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
 from chunkflow.engine.passes import current
 from chunkflow.engine.resume import call_of, check_resume
-from chunkflow.engine.trial import Trial, cached_trial, run_trial
+from chunkflow.engine.trial import Trial, frugal_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
@@ -274,7 +274,7 @@ def _try(kernel: Kernel, stated: _Stated, opened: _Opened, pool: Pool, limit: in
             isinstance(options.dtype, tuple),
             options.workspace,
         )
-    seen = cached_trial(kernel, nest, sources, device, pool, limit, even=options.chunks is not None)
+    seen = frugal_trial(kernel, nest, sources, device, pool, limit, even=options.chunks is not None)
     if _ratios(seen, declared):
         # One block cannot show that the result grows with the block: a second one must agree.
         most = max(1, math.prod(seen.box) // 2)

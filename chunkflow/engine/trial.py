@@ -39,6 +39,18 @@ TRIALS = 3
 """Number of calls on a worker of a cluster, which does other things at the same time."""
 
 
+FEW = 64
+"""Sides in a trial of axes that no block cuts, where the results' shapes are known."""
+
+
+FEW_BESIDE = 8
+"""One part in so many of what a fold keeps is no temporary block."""
+
+
+COUNTS, GROWN = 16 << 10, 1.05
+"""Counts in a trial of more of them; and by which factor memory may grow beyond what follows from it."""
+
+
 MOST_KNOWN = 256
 """Most trials that a thread remembers for a device."""
 
@@ -93,6 +105,34 @@ def cached_trial(
         known[key] = seen, seen == last
         return seen
     return last
+
+
+def frugal_trial(
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
+) -> Trial:
+    """A trial as `cached_trial` that takes little, however large the results are: a budget may be refused for them.
+
+    Of a product, whose nest says what it holds, only the results' dtypes are asked, on short axes. Counts are made
+    twice, of few and of twice as many: the memory of all of them follows, which grows with their number.
+    """
+    known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget, "even": even}
+    shapes = kernel.shapes(nest) if nest.is_product else None
+    if shapes is not None:
+        short = replace(nest, extents=tuple(min(n, FEW) if a in nest.whole else n for a, n in enumerate(nest.extents)))
+        return replace(cached_trial(kernel, short, **known), shapes=shapes)
+    if kernel.most_counts > COUNTS and not device.machine.staged:
+        share = COUNTS / kernel.most_counts / 2
+        (few, numbers), (more, _) = kernel.with_fewer(share), kernel.with_fewer(2 * share)
+        if numbers:
+            first, second = run_trial(few, nest, **known), run_trial(more, nest, **known)
+            grown = max(0.0, second.workspace - first.workspace) * (1 / share - 1)
+            return replace(
+                first,
+                shapes=tuple([tuple([numbers.get(n, n) for n in shape]) for shape in first.shapes]),
+                workspace=first.workspace + GROWN * grown,
+                state=tuple(map(max, first.state, second.state)),
+            )
+    return cached_trial(kernel, nest, **known)
 
 
 def _most_bytes(device: Device, budget: int) -> int:
@@ -296,7 +336,7 @@ def _call(
         several = cast(MultiKernel, kernel)
         empty = [None for part in several.parts if part is not None]
         (found, stored), peak = pool.measure(lambda: several.step(empty, blocks, nest, grid, index, box))
-        kept = sum(map(_nbytes, found)) + _nbytes(stored)
+        temporary = _temporary(peak - _nbytes(stored), sum(map(_nbytes, found)))
         values: list[Any] = []
         passed = []
         for part, number in zip(several.parts, nest.together, strict=True):
@@ -309,14 +349,14 @@ def _call(
             passed.append(nbytes + max(more - _nbytes(results), 0.0))
             values += _results(results)[0]
             del results, value
-        return _Seen(values, len(values) > 1, max(peak - kept, 0), tuple(passed))
+        return _Seen(values, len(values) > 1, temporary, tuple(passed))
     if kernel.kind is Kind.FOLD:
         fold = cast(Fold, kernel)
         value, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
         state = _nbytes(value)
         result, more = pool.measure(lambda: fold.finish(value, nest, box))
         passes = state + max(more - _nbytes(result), 0)
-        return _Seen(*_results(result), max(peak - state, 0), (passes,))
+        return _Seen(*_results(result), _temporary(peak, state), (passes,))
     if kernel.kind is Kind.CARRY:
         carry = cast(Carry, kernel)
         (result, value), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
@@ -324,6 +364,16 @@ def _call(
         return _Seen(*_results(result), max(peak - _nbytes(result) - state, 0), (state,))
     result, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
     return _Seen(*_results(result), max(peak - _nbytes(result), 0), (0.0,) * max(len(nest.together), 1))
+
+
+def _temporary(peak: int, kept: int) -> int:
+    """Bytes of temporaries of a fold that keeps so many of its peak.
+
+    They may have been gone before what is kept was there. Of a longer block that is a smaller part: then all of the
+    peak are temporaries. Where they are few beside it, they are what a call takes of small things.
+    """
+    beside = max(peak - kept, 0)
+    return beside if beside <= kept // FEW_BESIDE else peak
 
 
 def _results(value: Any) -> tuple[list[Any], bool]:

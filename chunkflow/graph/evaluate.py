@@ -455,6 +455,10 @@ def op_node(request: Request, name: str, key: Hashable = None) -> OpNode:
     return node
 
 
+FEW = 64
+"""Most counts that are made to find their dtype."""
+
+
 def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
     """Specs of an operation's results: from its declaration, a call on ones, or a trial call on real elements.
 
@@ -488,7 +492,11 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     assert kernel is not None
     nest = declared.nest
     flat = kernel.flat  # then the only thing that counts of whole axes is their number of elements
-    sides = tuple(n if a in nest.whole and not flat else min(n, 1) for a, n in enumerate(nest.extents))
+    shapes, numbers = kernel.shapes(nest), dict[int, int]()
+    if kernel.most_counts > FEW:
+        kernel, numbers = kernel.with_fewer(FEW / kernel.most_counts)
+    full = not flat and shapes is None
+    sides = tuple(n if a in nest.whole and full else min(n, 1) for a, n in enumerate(nest.extents))
     box = grid.whole(sides)
     blocks = [
         np.ones(grid.shape_of(operand.region(box)), node.spec.dtype)
@@ -502,8 +510,10 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
         value = np.asarray(value)
         axes = declared.axes_of(i)
         shape = tuple(
-            n if a is None else n * nest.extents[a] // max(sides[a], 1) for a, n in zip(axes, value.shape, strict=True)
+            numbers.get(n, n) if a is None else n * nest.extents[a] // max(sides[a], 1)
+            for a, n in zip(axes, value.shape, strict=True)
         )
+        shape = shape if shapes is None else shapes[i]
         shape = (math.prod(nest.extents),) if flat else shape
         found.append(ArraySpec(op.name, shape, value.dtype if dtype is None else np.dtype(dtype)))
     return tuple(found)

@@ -20,6 +20,25 @@ NORMS = (None, "backward", "ortho", "forward")
 """NumPy's normalizations."""
 
 
+TABLES, TABLES_OF_PRIMES = 3 * 16, 10 * 16
+"""Bytes for each element of a line that NumPy's library takes by itself, in double precision; the second one where the
+length has a prime factor larger than its root, of which it makes a convolution of twice the length."""
+
+
+def library_bytes(points: int) -> int:
+    """Bytes that NumPy's library takes for the transform of one line, and no hook of NumPy's counts.
+
+    >>> library_bytes(1000), library_bytes(1009)
+    (48000, 161440)
+    """
+    left, factor = points, 2
+    while factor * factor <= left:
+        while left % factor == 0:
+            left //= factor
+        factor += 1
+    return points * (TABLES_OF_PRIMES if left > 1 and left * left > points else TABLES)
+
+
 @dataclass(frozen=True)
 class LineTransform:
     """A one-dimensional transform of every line along an axis.

@@ -93,6 +93,19 @@ class Kernel(ABC):
         """Numbers that a fold keeps for each element of its result."""
         return 1
 
+    def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
+        """Shape of each result, where axes that no block cuts decide on it: a trial needs no block as long as these."""
+        return None
+
+    @property
+    def most_counts(self) -> int:
+        """Most counts that a part keeps, whatever its block; 0 of kernels that are no counts."""
+        return 0
+
+    def with_fewer(self, share: float) -> tuple[Kernel, dict[int, int]]:
+        """The kernel with this share of its counts, for a trial; and what numbers of counts become of which."""
+        return self, {}
+
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Kernel:
         """The kernel, told before the run the pass with its outputs, and their dtypes."""
         return self
@@ -195,6 +208,14 @@ class KernelWrapper(Fold, Carry, MultiKernel):
     @property
     def state_size(self) -> float:
         return float(self.kernel.state_size)
+
+    def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
+        shapes: tuple[Shape, ...] | None = self.kernel.shapes(nest)
+        return shapes
+
+    @property
+    def most_counts(self) -> int:
+        return int(self.kernel.most_counts)
 
     @property
     def parts(self) -> Sequence[Fold | None]:

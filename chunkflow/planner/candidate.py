@@ -30,7 +30,7 @@ def plan_of(
     load, memory = loaded(candidate), block_memory(candidate)
     ring = rings(candidate, load.upload)
     # Where blocks are staged, the threads of the rings code chunks.
-    coding = Coding() if machine.staged else best_coding(candidate, problem.budget - sum(memory) - problem.reserve)
+    coding = Coding() if machine.staged else best_coding(candidate, problem.budget - sum(memory) - problem.aside)
     staging = ring.device_bytes(machine.page) if machine.staged else candidate.lanes * coding.nbytes
     compute, spilled = computed(candidate, copied=memory.outputs > 0)
     moved = traffic(candidate, load, compute)

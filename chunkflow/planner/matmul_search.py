@@ -192,7 +192,7 @@ class _Shapes:
         outputs = np.minimum(waiting, self.blocks // steps) * _rounded(tile, machine)
         held = op.held(side)
         waste = np.where(held > machine.page, 0 if op.tile_alone else SPREAD * machine.page, 0)
-        self.memory = inputs + outputs + lanes * (_rounded(np.ceil(held), machine) + waste) + problem.reserve
+        self.memory = inputs + outputs + lanes * (_rounded(np.ceil(held), machine) + waste) + problem.aside
         passes = math.prod(op.extents) / np.maximum(math.prod(side), 1)
         bytes_in = sum(
             math.prod(side[a] for a in o.axes if a is not None) * s.dtype.itemsize

@@ -40,7 +40,7 @@ def projection(candidate: Candidate, blocks: BlockMemory, staging: int) -> Proje
     """Device memory of a candidate; `staging` is what the rings, or threads that code chunks, take."""
     problem, page = candidate.problem, candidate.problem.machine.page
     decoding = device_bytes(candidate.batches.values(), page)
-    return Projection(*blocks, staging, problem.reserve + shared_page(page), decoding)
+    return Projection(*blocks, staging, problem.aside + shared_page(page), decoding)
 
 
 def _inputs(candidate: Candidate) -> int:

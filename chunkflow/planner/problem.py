@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Grid, Interleave, Shape
 from chunkflow.core.machine import Machine
+from chunkflow.core.memory import own_objects
 from chunkflow.core.nest import NO_STRIPS, LoopNest, Strips
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.decode_batch import batch_of
@@ -40,6 +41,11 @@ class PlanProblem:
     order: Shape
     strips: Strips = NO_STRIPS
     unpacked: frozenset[int] = frozenset()
+
+    @property
+    def aside(self) -> int:
+        """Bytes of the budget that no block may take."""
+        return self.reserve + (0 if self.machine.staged else own_objects(self.budget))
 
     def tile(self, block: Shape, held_bytes: int) -> Shape:
         """Largest part of a block whose working set stays in a core's cache, cut along the free axes only."""

@@ -484,7 +484,7 @@ class Seeing:
         return lambda *_: None
 
 
-@pytest.mark.parametrize(("megabytes", "coders"), [(9, 4), (13, 8)])
+@pytest.mark.parametrize(("megabytes", "coders"), [(9, 4), (14, 8)])
 def test_chunks_of_a_single_block_are_coded_by_all_cores_within_the_budget(
     tmp_path: Path, megabytes: int, coders: int
 ) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.core.grid import Shape
+from chunkflow.core.memory import own_objects
 from chunkflow.core.nest import Along, Output, nest, output_axes
 from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import format_bytes
@@ -25,7 +26,7 @@ from chunkflow.engine.budget import lease
 from chunkflow.engine.options import BudgetLike
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentTypeError, BudgetError
-from chunkflow.kernels.fourier import LineTransform, transformed
+from chunkflow.kernels.fourier import LineTransform, library_bytes, transformed
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
@@ -65,7 +66,10 @@ def plan_transform(
                 f"{found.name} does not compute with dtype {source.dtype} of {source.name}: convert it, or use "
                 "device='cpu'"
             )
-        return _PassSearch(name, source, target, found, pool, limit, on_disk, strict).plan(tuple(steps))
+        aside = 0
+        if found.xp is np and own_objects(limit):  # smaller budgets bound blocks alone
+            aside = min(limit - 1, found.machine.lanes * max([library_bytes(step.points) for step in steps], default=0))
+        return _PassSearch(name, source, target, found, pool, limit - aside, on_disk, strict, aside).plan(tuple(steps))
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class _PassSearch:
     limit: int
     on_disk: bool
     strict: bool
+    aside: int = 0
+    """Bytes of the budget that are left for the tables of the library, beside the `limit` of passes."""
     measured: dict[TransformPass, float] = field(default_factory=dict)
 
     def plan(self, steps: tuple[LineTransform, ...]) -> TransformPlan:
@@ -164,14 +170,15 @@ class _PassSearch:
         least = [self._least(groups, group) for group in groups]
         if max(least) > self.limit:
             worst = groups[least.index(max(least))][0]
+            needed, limit = max(least) + self.aside, self.limit + self.aside
             raise BudgetError(
                 f"a line along axis {worst.axis}, of {max(worst.points, self.source.shape[worst.axis])} elements, "
-                f"takes {format_bytes(max(least))} on the device and the budget is {format_bytes(self.limit)} "
-                f"({self.limit} bytes): raise budget= to at least {max(least)}"
+                f"takes {format_bytes(needed)} on the device and the budget is {format_bytes(limit)} "
+                f"({limit} bytes): raise budget= to at least {needed}"
                 + (f"; blocks hold whole chunks {self.target.chunks} of {self.target.name}" if self.strict else ""),
-                needed=max(least),
-                limit=self.limit,
-                smallest=max(least),
+                needed=needed,
+                limit=limit,
+                smallest=needed,
             )
         return groups
 

@@ -39,7 +39,7 @@ from chunkflow.api.statistics.bins import (
     supposed_range,
 )
 from chunkflow.api.statistics.order_statistics import stored
-from chunkflow.api.statistics.parts import in_parts
+from chunkflow.api.statistics.parts import in_parts, no_counts
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
@@ -194,14 +194,13 @@ def histogram(
             some = edges[first : first + number + 1].copy()
             if first + number + 1 == len(edges):  # whose right edge is in the last bin
                 some[-1] = np.nextafter(some[-1], np.inf)
-            tally = Tally(lambda block: counts_between(numbers(block), some), counts_added)
-            return Request(over_everything(tally, chunks), arrays, at)
+            return Request(over_everything(_counted_between(some), chunks), arrays, at)
 
         def after(element: Any) -> int:
             bin = int(np.searchsorted(edges, element, side="right")) - 1
             return min(bin, len(edges) - 2) if element <= edges[-1] else bin
 
-        hist: np.ndarray = in_parts(part, after, np.zeros(len(edges) - 1, np.intp), 0, least, chosen)
+        hist: np.ndarray = in_parts(part, after, no_counts(len(edges) - 1, np.dtype(np.intp)), 0, least, chosen)
         return stored(_as_density(hist, edges) if density else hist, target, chosen)
 
     def expressions(array: Callable[[Node], Any]) -> tuple[Any, Any]:
@@ -281,7 +280,7 @@ def bincount(
 
     possible = 1 << 8 * spec.dtype.itemsize
 
-    def counted(first: int, number: int, at: Options, *, beyond: bool = True) -> Request:
+    def tally(first: int, number: int, beyond: bool) -> Tally:
         safe = beyond or (is_dry() and spec.size > 0)  # of a dry run the elements are others than supposed
 
         def count(block: Any, weights: Any = None) -> Value:
@@ -292,10 +291,13 @@ def bincount(
             # Elements of a trial on made-up numbers may be larger than all that there are.
             return (np.bincount(block.astype(np.intp, copy=False), weights, number)[:number],)
 
-        return Request(over_everything(Tally(count, counts_added), chunks), arrays, at)
+        return Tally(count, counts_added, number=number, fewer=lambda few: tally(first, few, beyond))
+
+    def counted(first: int, number: int, at: Options, *, beyond: bool = True) -> Request:
+        return Request(over_everything(tally(first, number, beyond), chunks), arrays, at)
 
     def counted_in_parts(first: int, length: int, least: int) -> Any:
-        counts = np.zeros(length, np.int64 if weights is None else np.float64)
+        counts = no_counts(length, np.dtype(np.int64 if weights is None else np.float64))
         return stored(in_parts(counted, int, counts, first, least, chosen), target, chosen)
 
     def run() -> Any:
@@ -413,7 +415,21 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
             return hist.astype(wtype, copy=False)
         return _as_density(hist, edges)
 
-    return Tally(count, result=result)
+    def fewer(number: int) -> Tally:
+        some = edges[: number + 1]
+        return _histogram_of_blocks(some if np.ndim(bins) else number, range, some, wtype, density)
+
+    return Tally(count, result=result, number=len(edges) - 1, fewer=fewer)
+
+
+def _counted_between(edges: np.ndarray) -> Tally:
+    """Counts of the elements in each bin, and the least one beyond all bins."""
+    return Tally(
+        lambda block: counts_between(numbers(block), edges),
+        counts_added,
+        number=len(edges) - 1,
+        fewer=lambda few: _counted_between(edges[: few + 1]),
+    )
 
 
 def _as_density(hist: Any, edges: np.ndarray) -> Any:

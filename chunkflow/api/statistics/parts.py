@@ -17,6 +17,11 @@ from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import BudgetError
 
 
+def no_counts(number: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros; in a dry run, which fills none of them, they take no memory."""
+    return np.broadcast_to(np.zeros((), dtype), number) if is_dry() else np.zeros(number, dtype)
+
+
 def in_parts(
     part: Callable[[int, int, Options], Request],
     after: Callable[[Any], int],

@@ -327,6 +327,9 @@ class NumpyDevice(DeviceDefaults):
     def supports(self, dtype: np.dtype) -> bool:
         return True
 
+    def counted(self, fn: Callable[[], T]) -> tuple[T, int | None]:
+        return allocations.counted(fn)
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 

@@ -146,6 +146,13 @@ class Folding(KernelWrapper):
         """The fold's own nest."""
         return self.nest, box
 
+    def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
+        return super().shapes(self.nest)
+
+    def with_fewer(self, share: float) -> tuple[Folding, dict[int, int]]:
+        kernel, became = self.kernel.with_fewer(share)
+        return replace(self, kernel=kernel), became
+
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         found = super().finish(value, nest, box)
         if self.dtype is None:
@@ -179,6 +186,18 @@ class Fused(MultiKernel):
     @property
     def parts(self) -> tuple[Folding | None, ...]:
         return self.folding
+
+    def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
+        return self.folding[0].shapes(nest) if len(self.folding) == 1 and self.folding[0] is not None else None
+
+    @property
+    def most_counts(self) -> int:
+        return max([part.most_counts for part in self.folding if part is not None], default=0)
+
+    def with_fewer(self, share: float) -> tuple[Fused, dict[int, int]]:
+        pairs = [(None, {}) if part is None else part.with_fewer(share) for part in self.folding]
+        became = {few: many for _, numbers in pairs for few, many in numbers.items()}
+        return replace(self, folding=tuple([part for part, _ in pairs])), became
 
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

@@ -73,6 +73,9 @@ class Gram(Fold):
     result: np.dtype
     tf32: bool = False
 
+    def shapes(self, nest: LoopNest) -> tuple[Shape, ...]:
+        return ((nest.extents[1],) * 2,)
+
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
@@ -122,6 +125,10 @@ class Moments(Fold):
     normalized: bool
     scalar: bool
     freedom: float | None
+
+    def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
+        # The axis of all variables is the last one that is never cut, and the only one where there is one array.
+        return None if self.scalar else ((nest.extents[max(nest.whole)],) * 2,)
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -103,12 +104,25 @@ class Tally(Fold):
     """A fold over all axes, as three functions.
 
     ``count(*blocks)`` is the value of one block, a tuple of arrays in new memory; ``merge(left, right)`` is the merged
-    value, and ``result(value)`` what is stored.
+    value, and ``result(value)`` what is stored. Where there are `number` counts, ``fewer(number)`` is the tally of so
+    many of them, whose memory a trial measures in place of this one's.
     """
 
     count: Callable[..., Value]
     merge: Callable[[Value, Value], Value] = added
     result: Callable[[Value], Any] = same
+    number: int = field(default=0, metadata={"fleeting": True})
+    fewer: Callable[[int], Tally] | None = field(default=None, metadata={"fleeting": True})
+
+    @property
+    def most_counts(self) -> int:
+        return self.number if self.fewer is not None else 0
+
+    def with_fewer(self, share: float) -> tuple[Tally, dict[int, int]]:
+        if self.fewer is None:
+            return self, {}
+        few = max(2, math.ceil(share * self.number))
+        return self.fewer(few), {few: self.number}
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

@@ -1,0 +1,32 @@
+"""A sample of the runs that `make torture` measures: none takes more than its budget, refused ones neither."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="needs the kernel's figures of Linux"
+)
+
+
+@pytest.mark.parametrize(
+    "which", [["--rows"], ["--number", "24", "--most", "6000000", "--seed", "1"]], ids=["known", "drawn"]
+)
+def test_no_run_takes_more_than_its_budget(which: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    done = subprocess.run(
+        [sys.executable, "-m", "torture.budgets", *which],
+        env=os.environ | {"PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
