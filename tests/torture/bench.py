@@ -102,25 +102,29 @@ def hidden_in(folder: Path) -> list[str]:
     return [f"leftovers that nobody finds: {hidden}"] * bool(hidden)
 
 
+def beside(scenario: Scenario, folder: Path) -> list[str]:
+    """What is wrong with the neighbours."""
+    return [f"the neighbour {name}: {what}" for name in scenario.neighbours if (what := found(folder, name)) != "old"]
+
+
 def seen(scenario: Scenario, folder: Path, code: int, fault: Fault) -> list[str]:
     """What is wrong in the directory after a run that ended with a code."""
     wrong = []
     names, before, new = scenario.outputs, scenario.before, scenario.after
     now = {name: found(folder, name) for name in names}
-    beside = {name: found(folder, name) for name in scenario.neighbours}
+    at_first = beside(scenario, folder)
     if scenario.resumes:
         return wrong + resumed(scenario, folder, before, now)
     wrong += [f"{each} is not settled" for each in left_in(str(folder)) if not settle(each.claim)]
     settled = {name: found(folder, name) for name in names}
-    beside_settled = {name: found(folder, name) for name in scenario.neighbours}
-    wrong += [f"the neighbour {name}: {what}" for name, what in beside_settled.items() if what != "old"]
+    wrong += beside(scenario, folder)
     if settled not in (before, new):
         wrong.append(f"mixed: {settled}")
     # What was changed in an HDF5 file, and could neither be finished nor undone, is so when the file is next opened.
     cut_short = code < 0 or fault.action in (FOREVER, FULL)
-    if not (cut_short and any(".h5:" in name for name in scenario.neighbours)):
+    if not (cut_short and scenario.is_in_place):
         wrong += [f"{name}: {now[name]}" for name in names if now[name] not in (before[name], "new")]
-        wrong += [f"the neighbour {name}, at first: {what}" for name, what in beside.items() if what != "old"]
+        wrong += [f"{what}, at first" for what in at_first]
     if code == DONE and (settled != new or now != new):
         wrong.append(f"a run that succeeded left {now}, then {settled}")
     # A signal may come when all have their names. A disk that refuses all from then on lets nothing be undone.

@@ -1,4 +1,4 @@
-"""``python -m torture.full``: runs on a full disk, a tmpfs that takes a page or a file more each time, until it is enough.
+"""``python -m torture.full``: runs on a full disk, a tmpfs that takes a page or a file more each time.
 
 What was there must be there, and nothing else; the error must be a `WriteError`; the next run, with room, must succeed.
 It skips itself where nothing may be mounted.
@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from chunkflow.errors import ChunkflowError, WriteError
-from torture.bench import Bench, benches, hidden_in, resumed
+from torture.bench import Bench, benches, beside, hidden_in, resumed
 from torture.children import DONE, LEAKED, RAW, REFUSED, forked, is_clean, preloaded
 from torture.mounts import alone, mount, unmount, why_not
 from torture.scenarios import Scenario, found
@@ -106,7 +106,7 @@ def _leave_room(disk: Path, pages: int, files: int) -> None:
 def _seen(scenario: Scenario, folder: Path, code: int) -> list[str]:
     """What is wrong on the disk after a run with a code, and after another one that has room."""
     now = {name: found(folder, name) for name in scenario.outputs}
-    wrong = _beside(scenario, folder)
+    wrong = beside(scenario, folder)
     if scenario.resumes:
         _leave_room(folder.parent, PLENTY, PLENTY)
         return wrong + resumed(scenario, folder, scenario.before, now)
@@ -118,11 +118,7 @@ def _seen(scenario: Scenario, folder: Path, code: int) -> list[str]:
         scenario.run(folder)
         now = {name: found(folder, name) for name in scenario.outputs}
         wrong += [f"{now} with room"] * (now != scenario.after)
-    return wrong + _beside(scenario, folder) + hidden_in(folder)
-
-
-def _beside(scenario: Scenario, folder: Path) -> list[str]:
-    return [f"the neighbour {name}: {what}" for name in scenario.neighbours if (what := found(folder, name)) != "old"]
+    return wrong + beside(scenario, folder) + hidden_in(folder)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,16 @@ class Scenario(NamedTuple):
         return dict.fromkeys(self.outputs, "new")
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether a file that was there is changed, which is finished when it is opened next, if it is cut short."""
+        return any(".h5:" in path for path in self.neighbours)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a power cut takes nothing of what the run called done."""
+        return self.sync or bool(self.replaced) or self.is_in_place
+
+    @property
     def uses_hdf5(self) -> bool:
         """Whether HDF5's library opens files."""
         return any(":" in path for path in (*self.outputs, *self.sources))

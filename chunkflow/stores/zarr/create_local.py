@@ -33,6 +33,7 @@ from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import METADATA, ZarrSink, encoder_for
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
+from chunkflow.system.files import create_hidden
 
 
 def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
@@ -184,9 +185,9 @@ def _make_group(path: str, version: int) -> Callable[[], None]:
     there, document = os.path.isdir(path), os.path.join(path, name)
     os.makedirs(path, exist_ok=True)
     hidden = temporary(document)
-    with open(hidden, "w", encoding="utf-8") as file:
-        json.dump(said, file)
     try:
+        with open(create_hidden(hidden), "w", encoding="utf-8") as file:
+            json.dump(said, file)
         os.link(hidden, document)
     except FileExistsError:
         return lambda: None
