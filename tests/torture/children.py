@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import os
@@ -61,6 +62,8 @@ def forked(work: Callable[[], int], folder: Path | None = None, seconds: float =
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.001)
+    os.kill(pid, signal.SIGABRT)  # it says where
+    time.sleep(1)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return HUNG
@@ -72,6 +75,7 @@ def begun(work: Callable[[], int], folder: Path | None = None) -> int:
     if not pid:
         code = RAW
         try:
+            faulthandler.enable(os.dup(2))
             with open(os.devnull, "w") as nothing:
                 os.dup2(nothing.fileno(), 1)
                 if not os.environ.get("TORTURE_LOUD"):
