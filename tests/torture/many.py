@@ -1,8 +1,8 @@
 """``python -m torture.many``: hundreds of runs in one process, after which no more is held than before.
 
 Each scenario has its turn, also runs whose function fails, in random order. When all have run twice no further
-descriptor and thread may be there after a run. Memory may grow by `MOST`, a third of an array of 24 kB for each run: so none
-keeps an array or a buffer. It is no less since caches are not full by then, and the C library's memory has gaps.
+descriptor and thread may be there after a run. Memory may grow by `MOST`, a third of an array of 24 kB for each run: so
+none keeps an array or a buffer. It is no less since caches are not full by then, and the C library's memory has gaps.
 """
 
 from __future__ import annotations
