@@ -37,7 +37,7 @@ from torture.scenarios import Scenario, found
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture.power", description=__doc__)
-    parser.add_argument("--share", type=float, default=1.0, help="of the calls at which the power is cut")
+    parser.add_argument("--number", type=int, help="so many cuts, about (default: at each call)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no run is begun later")
     parser.add_argument("--only", default="", help="part of the scenarios' names")
@@ -59,13 +59,14 @@ def _tortured(options: argparse.Namespace) -> int:
         image(empty)
         tried = benches(disk, options.only)
         draw.shuffle(tried)
+        share = 1.0 if options.number is None else options.number / (PER_SCENARIO * len(tried))
         for bench in tried:
             if tally["runs"] and time.monotonic() > end:
                 break
             tally["runs"] += 1
             shutil.copyfile(empty, home / "now.img")
             mount(home / "now.img", disk, "loop", kind="ext4")
-            for call, problems in _cuts(bench, home, draw, options.share):
+            for call, problems in _cuts(bench, home, draw, share):
                 tally["cuts"] += 1
                 tally["wrong"] += bool(problems)
                 for problem in problems:
@@ -102,6 +103,8 @@ def _cuts(bench: Bench, home: Path, draw: random.Random, share: float) -> Iterat
     yield "afterwards", _after(scenario, home, is_done=True) if code == DONE else [f"it ended with {code}"]
 
 
+PER_SCENARIO = 90
+"""Calls of a scenario, about: `--number` draws a share of them."""
 OTHERS = 0.1
 """Share of the calls before which another program puts something on the disk."""
 
