@@ -37,7 +37,7 @@ torture: $(READY) ## faults, full disks, power cuts and kills of many runs, whic
 	PYTHONPATH=tests:. $(BIN)/python -m torture.kills $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 
 sanitize: $(READY) ## the tests of the compiled modules, with AddressSanitizer and UndefinedBehaviorSanitizer
-	PYTHONPATH=tests:. $(BIN)/python -m torture.sanitize -q
+	PYTHONPATH=tests:. $(BIN)/python -m torture.sanitize
 
 lint: $(READY)
 	$(BIN)/ruff check .

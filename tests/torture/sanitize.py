@@ -2,11 +2,11 @@
 
 AddressSanitizer sees each access beyond a buffer or to memory that was given back, UndefinedBehaviorSanitizer what C
 leaves undefined. Either ends the process. Python's own memory comes from the C library then, so that it is watched too.
+Arguments are pytest's, in place of `TESTS`.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -37,9 +37,7 @@ TESTS = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m torture.sanitize", description=__doc__)
-    parser.add_argument("tests", nargs="*", default=TESTS)
-    asked, options = parser.parse_known_args()
+    arguments = sys.argv[1:] or ["-q", *TESTS]
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     libraries = [_found(compiler, name) for name in ("libasan.so", "libubsan.so")]
     if None in libraries:
@@ -62,7 +60,7 @@ def main() -> int:
             "PYTHONMALLOC": "malloc",
             "PYTHONPATH": os.pathsep.join([place, str(Path(place, "tests"))]),
         }
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *asked.tests]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         return subprocess.run(command, cwd=place, env=environment, check=False).returncode
 
 
