@@ -70,6 +70,9 @@ from chunkflow.system import interrupts
 
 P = ParamSpec("P")
 
+_OPENING = {"decode", "missing"}
+"""Arguments of `chunkflow.open` that say how a source is read."""
+
 
 def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> Callable[P, Any]:
     """Turn a function that describes what is to be done into one that does it.
@@ -87,8 +90,9 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
         if taken is not None and (unknown := kwargs.keys() - taken):
+            name, there = min(unknown), ", and open takes this one" if unknown & _OPENING else ""
             raise ArgumentTypeError(
-                f"{describe.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
+                f"{describe.__name__} got an unexpected keyword argument {name!r}: it takes {', '.join(taken)}{there}"
             )
         try:
             binding.bind(*args, **kwargs)

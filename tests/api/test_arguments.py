@@ -27,6 +27,7 @@ def unread() -> Any:
         (lambda x: cf.map_overlap(lambda b: b, x, depth=1, drop_axis=0), "map_overlap has no argument drop_axis="),
         (lambda x: cf.blockwise(lambda b: b, "i", x, "ij", combin=np.add), "no argument combin="),
         (lambda x: cf.sum(x, wher=True), "sum got an unexpected keyword argument 'wher': it takes x, .*where"),
+        (lambda x: cf.sum(x, missing="error"), "unexpected keyword argument 'missing': .*, and open takes this one"),
         (lambda x: cf.max(x, squeezed=True), "max got an unexpected keyword argument 'squeezed'"),
         (lambda x: cf.argmax(x, where=True), "argmax got an unexpected keyword argument 'where'"),
         (lambda x: cf.flip(x, axes=0), "flip got an unexpected keyword argument 'axes'"),

@@ -404,7 +404,7 @@ def test_what_lies_in_the_way_is_kept_if_the_last_rename_fails(tmp_path: Path, m
         rename(source, destination)
 
     monkeypatch.setattr(move, "exchange", lambda one, other: False)
-    monkeypatch.setattr(os, "rename", failing)
+    monkeypatch.setattr(move, "rename_new", failing)
     with pytest.raises(WriteError, match="unplugged"):
         sink.commit()
     assert os.listdir(tmp_path) == ["u.zarr"]
