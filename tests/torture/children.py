@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import importlib
@@ -22,6 +23,7 @@ from torture.faults import compiled, disarm, is_loaded
 
 T = TypeVar("T")
 DONE, REFUSED, RAW, HUNG = 0, 3, 4, 5
+DIE_WITH_PARENT = 1  # linux/prctl.h: PR_SET_PDEATHSIG
 LEAKED = 16
 """Is added where descriptors are left."""
 LIMIT = 30
@@ -84,6 +86,7 @@ def begun(work: Callable[[], int], folder: Path | None = None) -> int:
     if not pid:
         code = RAW
         try:
+            ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)  # one that is stopped would stay
             faulthandler.enable(os.dup(2))
             with open(os.devnull, "w") as nothing:
                 os.dup2(nothing.fileno(), 1)
