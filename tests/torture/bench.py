@@ -20,11 +20,12 @@ ENDINGS = (".partial", ".old", ".state", ".claim", ".rechunk", ".fft", ".steps")
 
 
 class Bench:
-    """A scenario, and the directory above its own."""
+    """A scenario, whose directory lies below `home`, on its `disk`, where another file system may be mounted."""
 
     def __init__(self, scenario: Scenario, home: Path) -> None:
         self.scenario = scenario
-        self.folder = home / "place"
+        self.folder = home / "disk" / "place"
+        self._kept = home / "kept" / scenario.name
 
     def calls(self) -> dict[int, int]:
         """System calls of each kind of a run, by the kinds of `PLANS`; of no kind: the bytes that are written."""
@@ -52,9 +53,12 @@ class Bench:
 
     def prepared(self) -> Path:
         """The directory as the scenario finds it."""
+        if not self._kept.exists():
+            self._kept.mkdir(parents=True)
+            code = forked(lambda: prepare(self._kept, self.scenario))
+            assert code == DONE, f"what {self.scenario.name} finds cannot be made: {code}"
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir()
-        assert forked(lambda: prepare(self.folder, self.scenario)) == DONE
+        shutil.copytree(self._kept, self.folder)
         return self.folder
 
     def tried(self, fault: Fault) -> list[str]:

@@ -43,9 +43,7 @@ def main() -> int:
 def _tortured(options: argparse.Namespace) -> int:
     end, tally, draw = time.monotonic() + options.seconds, Counter[str](), random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="torture") as home:
-        disk = Path(home) / "disk"
-        disk.mkdir()
-        tried = benches(disk, options.only)
+        disk, tried = Path(home) / "disk", benches(Path(home), options.only)
         draw.shuffle(tried)
         share = 1.0 if options.number is None else options.number / (PER_SCENARIO * len(tried))
         for bench in tried:

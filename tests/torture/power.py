@@ -55,10 +55,8 @@ def _tortured(options: argparse.Namespace) -> int:
     end, tally, draw = time.monotonic() + options.seconds, Counter[str](), random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="torture") as place:
         home = Path(place)
-        disk, empty = home / "disk", home / "empty.img"
-        disk.mkdir()
+        disk, empty, tried = home / "disk", home / "empty.img", benches(home, options.only)
         image(empty)
-        tried = benches(disk, options.only)
         draw.shuffle(tried)
         share = 1.0 if options.number is None else options.number / (PER_SCENARIO * len(tried))
         for bench in tried:
