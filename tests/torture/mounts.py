@@ -45,7 +45,7 @@ def why_not(folder: Path, *kinds: str) -> str:
         tried = [sys.executable, "-m", "torture.mounts", kind, str(place)]
         done = subprocess.run([*alone(), *tried], capture_output=True, text=True, check=False)
         if done.returncode:
-            return f"{kind} cannot be mounted: {done.stderr.strip()[-200:]}"
+            return f"{kind} cannot be mounted: {(done.stderr or 'no reason is given').splitlines()[0]}"
     return ""
 
 
