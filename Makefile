@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test thorough mutants torture lint format types vocabulary bench bench-gpu regression examples wheel all clean
+.PHONY: setup demo test thorough mutants torture sanitize lint format types vocabulary bench bench-gpu regression examples wheel all clean
 
 all: lint types test examples ## everything that a change must pass
 
@@ -29,10 +29,16 @@ mutants: $(READY) ## random small mistakes in the package, which some test must 
 	$(BIN)/pip install --quiet -e ".[mutants]"
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --number $(or $(NUMBER),300) --seed $(or $(SEED),0)
 
-torture: $(READY) ## faults at system calls, kills, and the memory of runs, which takes hours: NUMBER of each, from a SEED
+torture: $(READY) ## faults, full disks, power cuts, kills and the memory of runs, which takes hours: NUMBER of each, from a SEED
 	PYTHONPATH=tests:. $(BIN)/python -m torture $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.full $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.power $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.many $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:. $(BIN)/python -m torture.kills $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:. $(BIN)/python -m torture.budgets $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+
+sanitize: $(READY) ## the tests of the compiled modules, with AddressSanitizer and UndefinedBehaviorSanitizer
+	PYTHONPATH=tests:. $(BIN)/python -m torture.sanitize
 
 lint: $(READY)
 	$(BIN)/ruff check .

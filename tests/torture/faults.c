@@ -1,8 +1,10 @@
 /* Preloaded into a process: the n-th system call of some kinds on files below a directory fails, as do all after it if
- * that is asked for, is cut short, comes with a signal, or is never made, because the process is killed before it.
+ * that is asked for, is cut short, comes with a signal, or is never made, because the process is killed before it. Or the
+ * process stops before each call, or the disk takes n bytes more.
  *
- * faults_arm(directory, kinds, n, action, number) starts to count; faults_count(kinds) is how many calls there were of some kinds. A call
- * counts if its path lies below the directory, or its descriptor was opened there. */
+ * faults_arm(directory, kinds, n, action, number) starts to count; faults_count(kinds) is how many calls there were of
+ * some kinds, faults_written() the bytes of all writes. A call counts if its path lies below the directory, or its
+ * descriptor was opened there. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -20,13 +22,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { NONE, KILL, FAIL, SHORT, FOREVER, SIGNAL };
+enum { NONE, KILL, FAIL, SHORT, FOREVER, SIGNAL, STOP, FULL };
 enum { OPEN = 1, READ = 2, WRITE = 4, RENAME = 8, UNLINK = 16, MKDIR = 32, SYNC = 64, SIZE = 128, CLOSE = 256, LOCK = 512 };
 
 static char below[PATH_MAX];
 static size_t length;
 static int kinds, action, number;
-static atomic_long count, wanted, of_kind[10];
+static atomic_long count, wanted, written, of_kind[10];
 static atomic_int armed;
 
 void faults_arm(const char *directory, int which, long n, int what, int error)
@@ -34,7 +36,7 @@ void faults_arm(const char *directory, int which, long n, int what, int error)
     snprintf(below, sizeof below, "%s", directory);
     length = strlen(below);
     kinds = which, action = what, number = error;
-    atomic_store(&count, 0), atomic_store(&wanted, n), atomic_store(&armed, 1);
+    atomic_store(&count, 0), atomic_store(&written, 0), atomic_store(&wanted, n), atomic_store(&armed, 1);
 }
 
 long faults_count(int which)
@@ -44,6 +46,7 @@ long faults_count(int which)
         total += which >> i & 1 ? atomic_load(&of_kind[i]) : 0;
     return total;
 }
+long faults_written(void) { return atomic_load(&written); }
 void faults_disarm(void) { atomic_store(&armed, 0); }
 
 static int is_below(const char *path)
@@ -88,6 +91,12 @@ static int strikes(int kind, int ours)
     atomic_fetch_add(&of_kind[__builtin_ctz(kind)], 1);
     if (!(kinds & kind))
         return 0;
+    if (action == STOP)
+        raise(SIGSTOP); /* of this thread: the call is not made before somebody lets it go on */
+    if (action == FULL && kind != WRITE && atomic_load(&written) >= n)
+        return errno = ENOSPC, 1;
+    if (action == STOP || action == FULL)
+        return 0;
     now = atomic_fetch_add(&count, 1) + 1;
     if (now < n || n < 0 || (now > n && action != FOREVER))
         return 0;
@@ -101,11 +110,27 @@ static int strikes(int kind, int ours)
     return action == FAIL || action == FOREVER;
 }
 
+/* How many of a call's bytes are moved; -1 if it fails with errno set. */
+static ssize_t moved(int kind, int ours, size_t n)
+{
+    int how = strikes(kind, ours);
+    long left;
+    if (how == 1)
+        return -1;
+    if (ours && kind == WRITE) {
+        left = atomic_load(&wanted) - atomic_fetch_add(&written, (long)n);
+        if (action == FULL && left < (long)n)
+            return left > 0 ? left : (errno = ENOSPC, -1);
+    }
+    return how == 2 && n > 1 ? n / 2 : n;
+}
+
 #define REAL(name) \
     static __typeof__(&name) real; \
     if (!real) \
         real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 #define STRIKES(kind, ours) (atomic_load(&armed) ? strikes(kind, ours) : 0)
+#define MOVED(kind, ours, n) (atomic_load(&armed) ? moved(kind, ours, n) : (ssize_t)(n))
 
 #define OPENS(name) \
     int name(const char *path, int flags, ...) \
@@ -132,69 +157,57 @@ OPENS(open64)
 OPENS_AT(openat)
 OPENS_AT(openat64)
 
-#define MOVES(name, kind, type, offset_type) \
-    ssize_t name(int fd, type buffer, size_t n, offset_type at) \
+#define MOVES(name, kind, rest, passed) \
+    ssize_t name rest \
     { \
-        int how = STRIKES(kind, is_open_below(fd)); \
+        ssize_t most = MOVED(kind, is_open_below(fd), n); \
         REAL(name); \
-        return how == 1 ? -1 : real(fd, buffer, how == 2 && n > 1 ? n / 2 : n, at); \
+        return most < 0 ? -1 : real passed; \
     }
-MOVES(pread, READ, void *, off_t)
-MOVES(pread64, READ, void *, off64_t)
-MOVES(pwrite, WRITE, const void *, off_t)
-MOVES(pwrite64, WRITE, const void *, off64_t)
+MOVES(read, READ, (int fd, void *buffer, size_t n), (fd, buffer, most))
+MOVES(write, WRITE, (int fd, const void *buffer, size_t n), (fd, buffer, most))
+MOVES(pread, READ, (int fd, void *buffer, size_t n, off_t at), (fd, buffer, most, at))
+MOVES(pread64, READ, (int fd, void *buffer, size_t n, off64_t at), (fd, buffer, most, at))
+MOVES(pwrite, WRITE, (int fd, const void *buffer, size_t n, off_t at), (fd, buffer, most, at))
+MOVES(pwrite64, WRITE, (int fd, const void *buffer, size_t n, off64_t at), (fd, buffer, most, at))
 
-ssize_t read(int fd, void *buffer, size_t n)
+static size_t bytes_of(const struct iovec *parts, int n)
 {
-    int how = STRIKES(READ, is_open_below(fd));
-    REAL(read);
-    return how == 1 ? -1 : real(fd, buffer, how == 2 && n > 1 ? n / 2 : n);
+    size_t total = 0;
+    for (int i = 0; i < n; i++)
+        total += parts[i].iov_len;
+    return total;
 }
 
-ssize_t write(int fd, const void *buffer, size_t n)
-{
-    int how = STRIKES(WRITE, is_open_below(fd));
-    REAL(write);
-    return how == 1 ? -1 : real(fd, buffer, how == 2 && n > 1 ? n / 2 : n);
-}
-
-#define MOVES_PARTS(name, kind, offset_type) \
-    ssize_t name(int fd, const struct iovec *parts, int n, offset_type at) \
+/* Of several parts that are cut short only the first is moved, or a part of it. */
+#define MOVES_PARTS(name, kind, rest, whole, short_) \
+    ssize_t name rest \
     { \
+        size_t total = bytes_of(parts, n); \
+        ssize_t most = MOVED(kind, is_open_below(fd), total); \
         struct iovec first; \
-        int how = STRIKES(kind, is_open_below(fd)); \
         REAL(name); \
-        if (how == 1) \
+        if (most < 0) \
             return -1; \
-        if (how != 2 || n < 1) \
-            return real(fd, parts, n, at); \
+        if ((size_t)most == total) \
+            return real whole; \
         first = parts[0]; \
-        first.iov_len = first.iov_len > 1 ? first.iov_len / 2 : first.iov_len; \
-        return real(fd, &first, 1, at); \
+        first.iov_len = first.iov_len < (size_t)most ? first.iov_len : (size_t)most; \
+        return real short_; \
     }
-MOVES_PARTS(preadv, READ, off_t)
-MOVES_PARTS(preadv64, READ, off64_t)
-MOVES_PARTS(pwritev, WRITE, off_t)
-MOVES_PARTS(pwritev64, WRITE, off64_t)
-
-#define MOVES_PARTS2(name, kind, offset_type) \
-    ssize_t name(int fd, const struct iovec *parts, int n, offset_type at, int flags) \
-    { \
-        struct iovec first; \
-        int how = STRIKES(kind, is_open_below(fd)); \
-        REAL(name); \
-        if (how == 1) \
-            return -1; \
-        if (how != 2 || n < 1) \
-            return real(fd, parts, n, at, flags); \
-        first = parts[0]; \
-        first.iov_len = first.iov_len > 1 ? first.iov_len / 2 : first.iov_len; \
-        return real(fd, &first, 1, at, flags); \
-    }
-MOVES_PARTS2(preadv2, READ, off_t)
-MOVES_PARTS2(preadv64v2, READ, off64_t)
-MOVES_PARTS2(pwritev2, WRITE, off_t)
-MOVES_PARTS2(pwritev64v2, WRITE, off64_t)
+#define PARTS(name, kind, offset_type) \
+    MOVES_PARTS(name, kind, (int fd, const struct iovec *parts, int n, offset_type at), (fd, parts, n, at), (fd, &first, 1, at))
+#define PARTS2(name, kind, offset_type) \
+    MOVES_PARTS(name, kind, (int fd, const struct iovec *parts, int n, offset_type at, int flags), (fd, parts, n, at, flags), \
+                (fd, &first, 1, at, flags))
+PARTS(preadv, READ, off_t)
+PARTS(preadv64, READ, off64_t)
+PARTS(pwritev, WRITE, off_t)
+PARTS(pwritev64, WRITE, off64_t)
+PARTS2(preadv2, READ, off_t)
+PARTS2(preadv64v2, READ, off64_t)
+PARTS2(pwritev2, WRITE, off_t)
+PARTS2(pwritev64v2, WRITE, off64_t)
 
 #define SIMPLE(result, name, arguments, kind, ours, passed, failed) \
     result name arguments \

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NONE, KILL, FAIL, SHORT, FOREVER, SIGNAL = range(6)
+NONE, KILL, FAIL, SHORT, FOREVER, SIGNAL, STOP, FULL = range(8)
+ACTIONS = {"kill": KILL, "fail": FAIL, "short": SHORT, "forever": FOREVER, "signal": SIGNAL, "full": FULL}
 OPEN, READ, WRITE, RENAME, UNLINK, MKDIR, SYNC, SIZE, CLOSE, LOCK = (1 << i for i in range(10))
 CHANGES = OPEN | WRITE | RENAME | UNLINK | MKDIR | SYNC | SIZE | CLOSE | LOCK
 """Calls between which a file system may be left."""
@@ -23,7 +24,10 @@ ROOM = WRITE | MKDIR | SIZE
 
 
 class Fault(NamedTuple):
-    """What happens at the n-th call of some kinds, or from it on; `number` is the error's, or the signal's."""
+    """What happens at the n-th call of some kinds, or from it on; `number` is the error's, or the signal's.
+
+    The disk is `FULL` when n bytes are written. `STOP` stops the process before each call.
+    """
 
     n: int
     action: int
@@ -40,6 +44,8 @@ PLANS = (
     (CHANGES, SIGNAL, (signal.SIGINT, signal.SIGTERM)),
 )
 """Kinds of calls, what happens at each, or from each on, and the errors or signals."""
+BYTES = 97
+"""Bytes more that fit on the disk with each fault that fills it: they cut numbers, lines and metadata everywhere."""
 
 
 def is_loaded() -> bool:
@@ -67,6 +73,11 @@ def arm(folder: Path, fault: Fault) -> None:
     """Count the calls on what lies below a directory from now on, and let the fault happen."""
     n, action, kinds, number = fault
     _library().faults_arm(os.fsencode(folder), kinds, ctypes.c_long(n), action, number)
+
+
+def written() -> int:
+    """Bytes of all writes since `arm`."""
+    return int(_library().faults_written())
 
 
 def disarm() -> None:

@@ -36,6 +36,29 @@ class Scenario(NamedTuple):
     resumes: bool = False
     """Whether the same run goes on with what one that ended early has left."""
 
+    sync: bool = False
+    """Whether what is new is on the disk when the run returns."""
+
+    @property
+    def before(self) -> dict[str, str]:
+        """What `found` says of each output before the run."""
+        return {name: "old" if name in self.replaced else "nothing" for name in self.outputs}
+
+    @property
+    def after(self) -> dict[str, str]:
+        """What `found` says of each output after the run."""
+        return dict.fromkeys(self.outputs, "new")
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether a file that was there is changed, which is finished when it is opened next, if it is cut short."""
+        return any(".h5:" in path for path in self.neighbours)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a power cut takes nothing of what the run called done."""
+        return self.sync or bool(self.replaced) or self.is_in_place
+
     @property
     def uses_hdf5(self) -> bool:
         """Whether HDF5's library opens files."""
@@ -133,13 +156,13 @@ LONG = f"{'x' * 251}.npy"
 SCENARIOS = (
     Scenario("a new .npy", _copied("a.npy"), ("a.npy",)),
     Scenario("a .npy that is replaced", _copied("a.npy", overwrite=True), ("a.npy",), ("a.npy",)),
-    Scenario("a new .npy on the disk", _copied("a.npy", sync=True), ("a.npy",)),
+    Scenario("a new .npy on the disk", _copied("a.npy", sync=True), ("a.npy",), sync=True),
     Scenario("a .npy with a long name", _copied(LONG, overwrite=True), (LONG,), (LONG,)),
     Scenario("a .npy from zarr", _from("s.zarr", "a.npy"), ("a.npy",), sources=("s.zarr",)),
     Scenario("a .npy from HDF5", _from("s.h5:/x", "a.npy"), ("a.npy",), sources=("s.h5:/x",)),
     Scenario("a new zarr array", _copied("a.zarr", chunks=(20, -1)), ("a.zarr",)),
     Scenario("a zarr array that is replaced", _copied("a.zarr", overwrite=True), ("a.zarr",), ("a.zarr",)),
-    Scenario("a new zarr array on the disk", _copied("a.zarr", sync=True), ("a.zarr",)),
+    Scenario("a new zarr array on the disk", _copied("a.zarr", sync=True), ("a.zarr",), sync=True),
     Scenario("a zarr array from .npy", _from("s.npy", "a.zarr"), ("a.zarr",), sources=("s.npy",)),
     Scenario("a zarr array in a new group", _copied("g.zarr/s/a"), ("g.zarr/s/a",)),
     Scenario("a zarr array in a group", _copied("g.zarr/a"), ("g.zarr/a",), (), ("g.zarr/b",)),

@@ -16,7 +16,7 @@ from chunkflow.errors import OutputBusyError, ResumeError
 from chunkflow.stores.paths import blocks_place, passes_place
 from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.move import inode_of, remove
-from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
+from chunkflow.stores.publication.record import CLAIM, hidden, hidden_beside, is_at, lines, lock, say, steps
 from chunkflow.stores.publication.settle import settle, take_up
 
 
@@ -73,12 +73,18 @@ class Claim:
         refuse_left(self.called, own=self.path)
         self.is_left, self._fd = False, -1
         self._fd = self._made()
-        hexes = lines(self._fd)[0]["hidden"] if self.is_left else os.urandom(8).hex()
-        self.partial, self.old, self.state = (hidden(self.root, hexes, ending) for ending in (PARTIAL, OLD, STATE))
+        self.partial, self.old, self.state = hidden_beside(self.path)
         process = {"pid": os.getpid(), "host": socket.gethostname(), **({"resumes": True} if resumes else {})}
         try:
             if not self.is_left:
-                self.say({"output": os.path.basename(self.root), "inner": self.inner, "hidden": hexes, **process})
+                for path in (self.state, self.partial):  # of a claim that is gone
+                    remove(path)
+                where = {
+                    "output": os.path.basename(self.root),
+                    "inner": self.inner,
+                    "hidden": os.path.basename(self.path),
+                }
+                self.say({**where, **process})
         except BaseException:
             self.end()
             raise

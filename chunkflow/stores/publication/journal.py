@@ -98,7 +98,9 @@ class Journal:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self._folder / _STEPS, flags, 0o600)
         try:
-            os.ftruncate(fd, 2 * _PLACE.size)
+            lacking = 2 * _PLACE.size - os.fstat(fd).st_size
+            if lacking > 0:  # where a mapping has no room on the disk, to write there kills the process
+                os.pwrite(fd, bytes(lacking), 2 * _PLACE.size - lacking)
             self._places = mmap.mmap(fd, 2 * _PLACE.size)
         finally:
             os.close(fd)

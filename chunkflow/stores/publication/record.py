@@ -11,14 +11,14 @@ import zlib
 from typing import Any
 
 PARTIAL, OLD, STATE, CLAIM = ".partial", ".old", ".state", ".claim"
-LONGEST = 255  # bytes of a name on Linux's file systems
+LONGEST = 255 - len(PARTIAL)  # bytes of a name on Linux's file systems, which may get one ending more
 
 
 def hidden(path: str, purpose: str, ending: str) -> str:
     """A hidden name beside a path, of a legal length whatever the path's: the same for the same purpose.
 
     >>> hidden("/d/u.npy", "2f", ".partial"), len(hidden("/" + 255 * "x", "", ".claim"))
-    ('/d/.u.npy.2f.partial', 256)
+    ('/d/.u.npy.2f.partial', 248)
     """
     parent, name = os.path.split(path)
     tail = f".{purpose}{ending}" if purpose else ending
@@ -28,6 +28,17 @@ def hidden(path: str, purpose: str, ending: str) -> str:
         name = encoded[: LONGEST - 1 - len(tail)].decode(errors="ignore")  # no half of a letter
         tail = "_" * (LONGEST - 1 - len(os.fsencode(name)) - len(tail)) + tail
     return os.path.join(parent, f".{name}{tail}")
+
+
+def hidden_beside(claim: str) -> tuple[str, str, str]:
+    """Where a claim's array is hidden, what it replaces, and how far it has come: known where the claim says nothing.
+
+    A power cut may leave a claim that is empty, with all that was written later.
+
+    >>> hidden_beside("/d/.u.npy.claim")
+    ('/d/.u.npy.claim.partial', '/d/.u.npy.claim.old', '/d/.u.npy.claim.state')
+    """
+    return claim + PARTIAL, claim + OLD, claim + STATE
 
 
 def steps(partial: str, root: str, inner: str) -> list[tuple[str, str]]:

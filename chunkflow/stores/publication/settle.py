@@ -15,7 +15,19 @@ from chunkflow.stores.paths import blocks_place, passes_place
 from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.move import DOCUMENTS, Move, inode_of, remove
 from chunkflow.stores.publication.patch import Patch
-from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
+from chunkflow.stores.publication.record import (
+    CLAIM,
+    OLD,
+    PARTIAL,
+    STATE,
+    hidden,
+    hidden_beside,
+    is_at,
+    lines,
+    lock,
+    say,
+    steps,
+)
 from chunkflow.system.deferred import at
 
 
@@ -49,12 +61,13 @@ class _Record:
 
     def __init__(self, path: str, fd: int, said: list[dict[str, Any]]) -> None:
         first, self._fd = said[0], fd
-        output, hexes, self.inner = str(first["output"]), str(first["hidden"]), os.path.normpath(str(first["inner"]))
-        if os.sep in output or not hexes.isalnum() or os.path.isabs(self.inner) or self.inner.startswith(os.pardir):
+        output, called, self.inner = str(first["output"]), first["hidden"], os.path.normpath(str(first["inner"]))
+        is_here = os.sep not in output and called == os.path.basename(path)
+        if not is_here or os.path.isabs(self.inner) or self.inner.startswith(os.pardir):
             raise ValueError(f"{path} is no claim")
         self.pid = int(first["pid"])
         self.root = os.path.join(os.path.dirname(path), output)
-        self.partial, self.old, self.state = (hidden(self.root, hexes, ending) for ending in (PARTIAL, OLD, STATE))
+        self.partial, self.old, self.state = hidden_beside(path)
         self.resumes = bool(first.get("resumes"))
         ready = next((line for line in reversed(said) if "ready" in line), None)
         self.leader = None if ready is None else str(ready["leader"])
@@ -262,6 +275,10 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
                 remove(hidden_path)
             if record.inner != ".":
                 _renew(record)
+        else:  # it was lost in a power cut: nothing had its name yet, or had been replaced
+            partial, _, state = hidden_beside(path)
+            remove(state)
+            remove(partial)
         os.unlink(path)
 
 
@@ -328,7 +345,7 @@ def _left_among(above: str, names: list[str]) -> Iterator[Left]:
         if is_claim(name):
             with suppress(OSError, ValueError, KeyError), _open(path) as record:
                 if record is None:
-                    yield Left(path, "", 0)
+                    yield Left(path, "", sum(map(_bytes, hidden_beside(path))))
                 else:
                     nbytes = sum(map(_bytes, (record.partial, record.old, record.state)))
                     yield Left(path, record.output, nbytes, record.is_begun, record.resumes)

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,7 @@ from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import METADATA, ZarrSink, encoder_for
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
+from chunkflow.system.files import create_hidden
 
 
 def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
@@ -173,6 +174,19 @@ def _defaults(dtype: np.dtype) -> tuple[Any, ...]:
     return tuple(zarr.create_array({}, shape=(1,), chunks=(1,), dtype=dtype, zarr_format=3).compressors)
 
 
+def _put_documents(folder: str, create: Callable[[Any], object]) -> None:
+    """Put into a directory what `create` makes in a store of zarr's.
+
+    Zarr writes several documents at once. Where one fails, others would come after all has been removed.
+    """
+    documents: dict[str, Any] = {}
+    create(documents)
+    os.makedirs(folder, exist_ok=True)
+    for name, document in documents.items():
+        with open(create_hidden(os.path.join(folder, name)), "wb") as file:
+            file.write(document.to_bytes())
+
+
 _GROUPS: dict[int, tuple[str, dict[str, Any]]] = {
     2: (".zgroup", {"zarr_format": 2}),
     3: ("zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {}}),
@@ -189,9 +203,9 @@ def _make_group(path: str, version: int) -> Callable[[], None]:
     there, document = os.path.isdir(path), os.path.join(path, name)
     os.makedirs(path, exist_ok=True)
     hidden = temporary(document)
-    with open(hidden, "w", encoding="utf-8") as file:
-        json.dump(said, file)
     try:
+        with open(create_hidden(hidden), "w", encoding="utf-8") as file:
+            json.dump(said, file)
         os.link(hidden, document)
     except FileExistsError:
         return lambda: None
@@ -278,18 +292,12 @@ class ZarrPathSink:
             os.makedirs(os.path.dirname(place))
         for hidden, group in groups:
             if zarr_node(group) is None:
-                zarr.open_group(hidden, mode="a", zarr_format=version)
-        array = _created(
-            place,
-            spec,
-            version,
-            **named,
-            **(_keys(target.name, version) if target.overwrite else {}),
-            **self._options,
-        )
+                _put_documents(hidden, partial(zarr.create_group, zarr_format=version))
+        keys = _keys(target.name, version) if target.overwrite else {}
+        _put_documents(place, lambda store: _created(store, spec, version, **named, **keys, **self._options))
         if os.path.lexists(target.name):
             shutil.copymode(target.name, place)
-        return array
+        return zarr.open_array(place, mode="r+")
 
     def write(self, region: Region, block: np.ndarray) -> None:
         self._sink.write(region, block)

@@ -299,3 +299,15 @@ def test_a_claim_whose_first_line_is_not_whole_is_removed(tmp_path: Path) -> Non
     path.write_bytes(b'12345678 {"outp')
     assert settle(str(path))
     assert not path.exists()
+
+
+@pytest.mark.parametrize("length", [1, 255])
+def test_a_power_cut_may_leave_a_claim_empty(tmp_path: Path, length: int) -> None:
+    claim = Claim(str(tmp_path / ("x" * length)))
+    put(claim.partial, "new", folder=True)
+    put(claim.state, "how far", folder=True)
+    claim.leave()
+    os.truncate(claim.path, 0)
+    [left] = left_in(str(tmp_path))
+    assert settle(left.claim)
+    assert not os.listdir(tmp_path)

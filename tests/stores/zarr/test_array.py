@@ -450,3 +450,15 @@ def test_an_existing_array_under_another_kind_of_name_is_refused(tmp_path: Path)
         open_target(tmp_path / "u")
     write(open_target(tmp_path / "u", overwrite=True), filled((4, 5), "f4"))
     assert zarr.open_array(tmp_path / "u", mode="r").shape == (4, 5)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_writes_no_document_of_a_new_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: Any) -> None:
+    """It writes several at once: where one fails, the others would come after all has been removed."""
+    zarr.create_group(tmp_path / "g.zarr", zarr_format=version)
+    monkeypatch.setattr(zarr.storage.LocalStore, "set", None)
+    target = open_target(tmp_path / "g.zarr" / "new" / "u")
+    sink = target.open(target.describe((5,), np.dtype("f4"), None))
+    sink.write((slice(0, 5),), filled((5,), "f4"))
+    sink.commit()
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "g.zarr" / "new" / "u", mode="r")[:], filled((5,), "f4"))
