@@ -28,7 +28,7 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
         "torture --number 200 --seconds 35",
         "torture.full --number 40 --seconds 20",
         "torture.power --number 40 --seconds 20",
-        "torture.many --number 30 --only zarr",
+        "torture.many --number 100 --only zarr",
     ],
 )
 def test_a_sample(tmp_path: Path, sample: str) -> None:
