@@ -94,7 +94,7 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
           write   the array between two passes: float32 (512, 512, 512), by blocks of (12, 512, 512)
           memory  outputs 50.33 MB + workspace 201.33 MB + reserve 327.68 kB = 251.99 MB of 256.00 MB
           traffic reads 536.87 MB, writes 536.87 MB, 1 times the arrays
-          model   0.177 s, bound by compute""",  # noqa: E501
+          model   0.177 s, bound by compute""",
     ),
     (
         lambda **how: cf.explain(cf.fft.fftn, X[:256], out="f.zarr", **how),
