@@ -73,7 +73,8 @@ class MemoryWatch:
         said = (
             f"{name} took {took} in block {index}, region {describe(box)}, where its trial call let expect {expected}: "
             f"the run may have taken {beyond} more than was planned within the budget of {format_bytes(plan.budget)}. "
-            f"Give workspace={least}, the bytes that it takes for each element of a block, or a smaller budget="
+            f"Give workspace={least}, the bytes that it takes for each element of a block, if the call takes that, or "
+            "a smaller budget="
         )
         trace.noted(said)
         warnings.warn(said, MemoryUseWarning, stacklevel=2)
