@@ -677,7 +677,7 @@ def test_a_killed_run_is_gone_on_with_to_the_same_bits(
         np.testing.assert_equal(found, wanted)
         assert isinstance(found, dict) or found.dtype == wanted.dtype
     assert names(folder) == names(other)
-    in_flight = 2 + 3 * len(os.sched_getaffinity(0))  # and a trial in each process
+    in_flight = 3 + 3 * len(os.sched_getaffinity(0))  # and a trial or two in each process
     assert calls_of(folder) <= whole + kills * in_flight
 
 
