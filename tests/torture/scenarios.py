@@ -233,6 +233,9 @@ SCENARIOS = (
         "a dataset with chunks", _copied("u.h5:/g/a", chunks=(20, 20)), ("u.h5:/g/a",), (), ("u.h5:/b", "u.h5:/g/c")
     ),
     Scenario(
+        "a dataset with checksums", _copied("u.h5:/g/a", checksum=True), ("u.h5:/g/a",), (), ("u.h5:/b", "u.h5:/g/c")
+    ),
+    Scenario(
         "a dataset that is replaced", _copied("u.h5:/g/a", overwrite=True), ("u.h5:/g/a",), ("u.h5:/g/a",), ("u.h5:/b",)
     ),
     Scenario(

@@ -11,6 +11,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from functools import partial
+from operator import mul
 from typing import Any
 
 import h5py
@@ -19,10 +20,11 @@ from h5py import h5d, h5p, h5s, h5t
 
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.spec import ArraySpec, ByteRun
+from chunkflow.core.spec import ArraySpec, ByteRun, default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
 from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.codecs.fletcher32 import Fletcher32
 from chunkflow.stores.commit import opened_all
 from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import FileSource, Strided
@@ -32,6 +34,7 @@ from chunkflow.stores.hdf5 import scales
 from chunkflow.stores.hdf5.facts import PARTIAL
 from chunkflow.stores.hdf5.host import LOCK, Host, enter, opened
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
+from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim, refuse_left
 from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.publication.settle import hidden_by
@@ -70,7 +73,6 @@ class Hdf5PathTarget:
         if not self.dataset:
             raise ArgumentError(f"{self.path}:{name} names no dataset")
         paths.require_directory(os.path.dirname(self.path), self.name)
-        checksums.refuse_if_wanted(self.name, "it is written without filters")
         if os.path.lexists(self.path):
             self._check_file()
 
@@ -119,11 +121,20 @@ class Hdf5PathTarget:
                 f"the result has dtype float16, which netCDF lacks, and its library opens no file with one: "
                 f"{conversion('float32')}, or name a file of HDF5 that does not end in .nc"
             )
-        if chunks is None or not shape or 0 in shape:
+        if not shape:
+            checksums.refuse_if_wanted(self.name, "an array without axes has no chunks")
+        if not shape or 0 in shape:
             return ArraySpec(self.name, shape, dtype)
+        if chunks is None:
+            if not checksums.wanted(default=False):
+                return ArraySpec(self.name, shape, dtype)
+            chunks = default_chunks(shape, dtype.itemsize)
         if len(chunks) != len(shape) or any(side < 1 for side in chunks):
             raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {shape}")
         return ArraySpec(self.name, shape, dtype, chunks=limited(shape, chunks, dtype.itemsize))
+
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        return Fletcher32().encode if checksums.wanted(default=False) else None
 
     @property
     def claimed(self) -> tuple[str, str]:
@@ -178,6 +189,7 @@ class Hdf5PathSink:
         self._locked = False
         self._sink: FileSink | None = None
         self._index: Index | None = None
+        self._checksums = spec.chunks is not None and checksums.wanted(default=False)
         self._opened: Any = None
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort), LOCK:
             self._host = enter(target.path, target.dataset)
@@ -190,14 +202,17 @@ class Hdf5PathSink:
             made.set_layout(h5d.CONTIGUOUS)
         else:
             made.set_chunk(spec.chunks)
-        made.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        if self._checksums:
+            made.set_fletcher32()
+        else:
+            made.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         made.set_fill_time(h5d.FILL_TIME_NEVER)
         made.set_obj_track_times(False)
         space = h5s.create_simple(spec.shape) if spec.shape else h5s.create(h5s.SCALAR)
         kind = h5t.py_create(spec.dtype, logical=True)
         dataset = h5py.Dataset(h5d.create(host.file.id, self._hidden.encode(), kind, space, made))
         size, path = host.size, host.at
-        if not spec.size:
+        if not spec.size or self._checksums:  # HDF5 knows places of encoded chunks when they are written
             return
         fresh = reserve(path, size)
         if spec.chunks is not None:
@@ -211,8 +226,7 @@ class Hdf5PathSink:
         if not block.size:
             return
         sink, index, spec = self._sink, self._index, self.spec
-        assert sink is not None
-        if index is None:
+        if sink is not None and index is None:
             sink.write(region, block)
             return
         chunks, fill = spec.chunks or (), np.zeros((), spec.dtype)
@@ -220,13 +234,23 @@ class Hdf5PathSink:
             if not aligned(region, chunks, spec.shape):
                 raise ValueError(f"the region cuts chunks of {chunks}")
             for chunk, inner, place in touched(region, chunks):
-                found = index.find(chunk)
-                if found is None:
-                    raise OSError(f"chunk {chunk} has no place in the file")
-                whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
-                sink.put(found.address, whole.reshape(-1).view(np.uint8))
-        except (OSError, ValueError) as error:
+                self._put(chunk, full_chunk(block[place], inner, chunks, spec.dtype, fill).reshape(-1).view(np.uint8))
+        except (OSError, ValueError, RuntimeError) as error:  # of HDF5
             raise unwritten(region, spec.name, error) from error
+
+    def _put(self, chunk: Shape, whole: np.ndarray) -> None:
+        """Write a chunk: at its place, or with its checksum where HDF5 makes one."""
+        if self._index is None:
+            corner, raw = tuple(map(mul, chunk, self.spec.chunks or ())), bytes(Fletcher32().encode(whole))
+            with LOCK:
+                assert self._host is not None
+                self._host.file[self._hidden].id.write_direct_chunk(corner, raw)
+            return
+        found = self._index.find(chunk)
+        if found is None:
+            raise OSError(f"chunk {chunk} has no place in the file")
+        assert self._sink is not None
+        self._sink.put(found.address, whole)
 
     def run(self, region: Region) -> ByteRun | None:
         return self._sink.run(region) if self._sink is not None and self._index is None else None

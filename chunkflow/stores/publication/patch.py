@@ -14,6 +14,9 @@ from typing import Any
 
 from chunkflow.errors import WriteError
 
+DIRECT = 4 << 10
+"""Bytes from which on what lies behind the old end is written at once: nothing refers to it yet."""
+
 _HEAD = struct.Struct("<QI")  # bytes of the table, and the checksum of all that follows this
 
 
@@ -23,7 +26,7 @@ class Overlay(RawIOBase):
     Parameters
     ----------
     fd : int
-        Of the file, which stays as it is. It is closed with this.
+        Of the file, which stays as it is up to its end. It is closed with this.
     """
 
     def __init__(self, fd: int) -> None:
@@ -79,6 +82,10 @@ class Overlay(RawIOBase):
         """Keep bytes in memory, in place of those at the position."""
         new = bytes(data)
         start, stop = self._at, self._at + len(new)
+        if start >= self.size_before and len(new) >= DIRECT and not any(self._within(start, stop)):
+            _put(self.fd, new, start)
+            self._at, self.size = stop, max(self.size, stop)
+            return len(new)
         touching = [i for i, _, _ in self._touching(start, stop)]
         if touching:
             first, last = touching[0], touching[-1] + 1

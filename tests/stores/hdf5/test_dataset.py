@@ -20,8 +20,9 @@ from support.positions import full_disk
 
 import chunkflow as cf
 from chunkflow.core.grid import whole
-from chunkflow.errors import ArgumentError, WriteError
-from chunkflow.stores import Source, Target, open_source, open_target
+from chunkflow.errors import ArgumentError, ReadError, WriteError
+from chunkflow.stores import Sink, Source, Target, checksums, open_source, open_target
+from chunkflow.stores.codecs.fletcher32 import Fletcher32
 from chunkflow.stores.publication import move
 from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
@@ -165,6 +166,61 @@ class TestPathSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         full_disk(monkeypatch)
+
+
+class TestCheckedPathSink(TestPathSink):
+    """With a checksum behind each chunk, where there are chunks."""
+
+    def open(self, tmp_path: Path, array: np.ndarray, chunks: Any = None) -> Sink:
+        with checksums.asked(True if array.ndim else None, self.name):
+            return super().open(tmp_path, array, chunks)
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        full_disk(monkeypatch)
+        monkeypatch.setattr(Fletcher32, "encode", no_space)
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["a new file", "beside another"])
+@pytest.mark.parametrize("chunks", [None, (7, 20, 5)])
+def test_checksums_are_what_hdf5_verifies(tmp_path: Path, there: bool, chunks: Any) -> None:
+    x, path = filled((30, 20, 10), "f4"), tmp_path / "x.h5"
+    if there:
+        save(path, filled((5, 6), "i4"), "other")
+    cf.copy(x, f"{path}:/g/x", checksum=True, chunks=chunks, device="cpu")
+    with h5py.File(path) as file:
+        assert file["g/x"].fletcher32
+        assert file["g/x"].chunks == (chunks or x.shape)
+        np.testing.assert_array_equal(file["g/x"], x)
+        place = file["g/x"].id.get_chunk_info(0).byte_offset
+        if there:
+            np.testing.assert_array_equal(file["other"], filled((5, 6), "i4"))
+    found = cf.verify(f"{path}:/g/x")
+    assert (found.damaged, found.checksums) == (0, "fletcher32")
+    with path.open("r+b") as raw:
+        raw.seek(place)
+        raw.write(b"?")
+    assert cf.verify(f"{path}:/g/x").damaged == 1
+    with pytest.raises(ReadError, match=r"chunk \(0, 0, 0\): .*fletcher32"):
+        cf.sum(f"{path}:/g/x", device="cpu")
+
+
+def test_what_has_no_chunks_has_no_checksums(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"checksum=True: .*x.h5:/x would have none, since .* no chunks"):
+        cf.sum(filled((3, 4), "f4"), out=tmp_path / "x.h5:/x", checksum=True, device="cpu")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_dataset_with_checksums_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    save(tmp_path / "x.h5", filled((5, 6), "i4"), "other")
+    before = (tmp_path / "x.h5").read_bytes()
+
+    def fails(block: Any) -> Any:
+        raise ArithmeticError("in block")
+
+    with pytest.raises(ArithmeticError):
+        cf.map(fails, filled((30, 20, 10), "f4"), out=f"{tmp_path}/x.h5:/x", checksum=True, dtype="f4", workspace=0)
+    assert (tmp_path / "x.h5").read_bytes() == before
+    assert os.listdir(tmp_path) == ["x.h5"]
 
 
 class TestGroupMemberSink(TestPathSink):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow.errors import WriteError
-from chunkflow.stores.publication.patch import Overlay, Patch
+from chunkflow.stores.publication.patch import DIRECT, Overlay, Patch
 
 WRITES = st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=20)), max_size=12)
 
@@ -47,6 +47,24 @@ def test_it_seems_written_and_is_not(
     assert path.read_bytes() == plain.read_bytes()
     patch.back()
     assert path.read_bytes()[: len(old)] == old
+
+
+def test_long_writes_behind_the_end_take_no_memory(tmp_path: Path) -> None:
+    """Nothing refers to them before the patch. Those over what is kept in memory join it."""
+    path = tmp_path / "u.h5"
+    path.write_bytes(b"abcdefgh")
+    overlay = Overlay(os.open(path, os.O_RDWR))
+    for at, data in ((4, b"E"), (DIRECT, b"x" * DIRECT), (2 * DIRECT + 9, b"y"), (2 * DIRECT, b"z" * DIRECT)):
+        overlay.seek(at)
+        overlay.write(data)
+    assert path.read_bytes() == b"abcdefgh".ljust(DIRECT, b"\0") + b"x" * DIRECT
+    overlay.seek(0)
+    whole = overlay.read(-1)
+    assert whole == b"abcdEfgh".ljust(DIRECT, b"\0") + b"x" * DIRECT + b"z" * DIRECT
+    overlay.save(str(tmp_path / "kept"))
+    overlay.close()
+    Patch(str(tmp_path / "kept"), str(path)).forward(lambda: None)
+    assert path.read_bytes() == whole
 
 
 @pytest.fixture
