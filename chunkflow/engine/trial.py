@@ -116,11 +116,13 @@ def frugal_trial(
     twice, of few and of twice as many: the memory of all of them follows, which grows with their number.
     """
     known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget, "even": even}
+    if device.machine.staged:  # a trial there is within the device's own memory, and libraries take their share of it
+        return cached_trial(kernel, nest, **known)
     shapes = kernel.shapes(nest) if nest.is_product else None
     if shapes is not None:
         short = replace(nest, extents=tuple(min(n, FEW) if a in nest.whole else n for a, n in enumerate(nest.extents)))
         return replace(cached_trial(kernel, short, **known), shapes=shapes)
-    if kernel.most_counts > COUNTS and not device.machine.staged:
+    if kernel.most_counts > COUNTS:
         share = COUNTS / kernel.most_counts / 2
         (few, numbers), (more, _) = kernel.with_fewer(share), kernel.with_fewer(2 * share)
         if numbers:
