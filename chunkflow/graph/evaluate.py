@@ -80,6 +80,8 @@ class Evaluation:
     options: Options
     watch: Trace = field(default_factory=lambda: Trace([]))
     stored: dict[Node, Any] = field(default_factory=lambda: dict(_around.get()))
+    _cast: dict[Node, Any] = field(default_factory=dict)
+    """Results in outputs of other dtypes: no later pass may read a node there."""
     _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     def run(self, wanted: Mapping[Node, Any], stack: ExitStack) -> dict[Node, Any]:
@@ -116,7 +118,7 @@ class Evaluation:
                 old = self.stored.pop(node)  # no later pass needs it
                 if isinstance(old, np.memmap) and passes is None:
                     Path(str(old.filename)).write_bytes(b"")
-        return {node: self.stored[node] for node in wanted}
+        return {node: self._cast[node] if node in self._cast else self.stored[node] for node in wanted}
 
     def plan_all(self, wanted: Mapping[Node, Any]) -> None:
         """Plan all passes, in a dry run."""
@@ -337,10 +339,12 @@ class Evaluation:
                 return False
             _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
             left = list(launched(run, self.watch))
+            same = [spec.dtype == dtype for spec, dtype in zip(run.plan.outputs, run.dtypes, strict=False)]
         for member in group:
             number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
-            self.stored[member] = some[0] if number == 1 else tuple(some)
+            whole, same = all(same[:number]), same[number:]
+            (self.stored if whole else self._cast)[member] = some[0] if number == 1 else tuple(some)
         return True
 
     def _plan(

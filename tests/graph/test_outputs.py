@@ -393,6 +393,30 @@ def test_tasks_refuse_a_source_that_has_changed(tmp_path: Path) -> None:
         dask.compute(total, scheduler="sync")
 
 
+@pytest.mark.parametrize("budget", [20_000, 200_000, "1GB"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    ("ours", "numpys"),
+    [
+        (lambda x: x - x.mean(), lambda x: x - x.mean()),
+        (lambda x: np.cumsum(x, axis=0), lambda x: np.cumsum(x, axis=0)),
+        (lambda x: cf.median(x, axis=0), lambda x: np.median(x, axis=0)),
+        (lambda x: cf.map(lambda b: b.max(axis=0), x * 3, drop_axis=0), lambda x: (x * 3).max(axis=0)),
+    ],
+    ids=["mean", "cumsum", "median", "max"],
+)
+def test_what_a_later_pass_can_compute_is_not_taken_from_a_narrower_output(
+    ours: Any, numpys: Any, dtype: str, budget: Any, tmp_path: Path
+) -> None:
+    a, first = np.random.default_rng(0).random((20, 30, 40)), np.zeros((20, 30, 40), dtype)
+    x = np.negative(cf.open(a))
+    found = cf.store([x, ours(x)], [first, tmp_path / "y.npy"], device="cpu", budget=budget)
+    np.testing.assert_array_equal(first, (-a).astype(dtype))
+    assert found[0] is first
+    assert found[1].dtype == np.float64
+    np.testing.assert_allclose(found[1], numpys(-a), rtol=1e-13, atol=1e-14)
+
+
 @pytest.mark.parametrize("dtype", ["i2", "f4", "f8"])
 def test_what_a_later_pass_needs_is_not_taken_from_a_narrower_output(dtype: str) -> None:
     a = np.full((60, 6), 1000 if dtype == "i2" else 1000.1)
