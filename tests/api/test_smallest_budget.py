@@ -67,6 +67,15 @@ def test_medians_whose_last_pass_has_few_bits_left(tmp_path: Path) -> None:
         assert cf.median(stored, budget=smallest, device="cpu") == np.median(x)
 
 
+def test_transforms_that_fit_a_budget_fit_a_larger_one() -> None:
+    """The library's tables take more than long lines: they count where the budget has room for them."""
+    x = np.random.default_rng(0).standard_normal((3908, 2)) + 0j
+    smallest = refused(lambda b: cf.fft.irfftn(x, axes=(0,), budget=b, device="cpu"), 1)
+    for budget in (smallest, 4 * smallest, 1 << 20, (1 << 20) + 4096, 16 * smallest, 64 * smallest):
+        found = cf.fft.irfftn(x, axes=(0,), budget=budget, device="cpu")
+        np.testing.assert_allclose(found, np.fft.irfftn(x, axes=(0,)), atol=1e-12)
+
+
 @dataclass(frozen=True)
 class Case:
     """A call of an operation, with letters in place of arrays, and the function of these arrays that gives the result.

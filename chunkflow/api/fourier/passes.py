@@ -17,7 +17,7 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.core.grid import Shape
-from chunkflow.core.memory import own_objects
+from chunkflow.core.memory import OBJECTS_FROM
 from chunkflow.core.nest import Along, Output, nest, output_axes
 from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import format_bytes
@@ -66,10 +66,11 @@ def plan_transform(
                 f"{found.name} does not compute with dtype {source.dtype} of {source.name}: convert it, or use "
                 "device='cpu'"
             )
-        aside = 0
-        if found.xp is np and own_objects(limit):  # smaller budgets bound blocks alone
-            aside = min(limit - 1, found.machine.lanes * max([library_bytes(step.points) for step in steps], default=0))
-        return _PassSearch(name, source, target, found, pool, limit - aside, on_disk, strict, aside).plan(tuple(steps))
+        lanes = found.machine.lanes if found.xp is np else 0
+        tables = lanes * max([library_bytes(step.points) for step in steps], default=0)
+        aside = min(tables, max(0, limit - OBJECTS_FROM))  # smaller budgets bound blocks alone
+        search = _PassSearch(name, source, target, found, pool, limit - aside, on_disk, strict, aside, tables)
+        return search.plan(tuple(steps))
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class _PassSearch:
     strict: bool
     aside: int = 0
     """Bytes of the budget that are left for the tables of the library, beside the `limit` of passes."""
+    tables: int = 0
+    """Bytes of these tables. A budget that holds lines, and not them too, is one that bounds blocks alone."""
     measured: dict[TransformPass, float] = field(default_factory=dict)
 
     def plan(self, steps: tuple[LineTransform, ...]) -> TransformPlan:
@@ -170,7 +173,8 @@ class _PassSearch:
         least = [self._least(groups, group) for group in groups]
         if max(least) > self.limit:
             worst = groups[least.index(max(least))][0]
-            needed, limit = max(least) + self.aside, self.limit + self.aside
+            needed, limit = max(least), self.limit + self.aside
+            needed += self.tables if needed > OBJECTS_FROM else 0
             raise BudgetError(
                 f"a line along axis {worst.axis}, of {max(worst.points, self.source.shape[worst.axis])} elements, "
                 f"takes {format_bytes(needed)} on the device and the budget is {format_bytes(limit)} "
