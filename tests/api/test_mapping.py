@@ -348,12 +348,13 @@ def test_the_trial_call_reads_little(place: Place) -> None:
 def test_scalars_and_keywords_pass_through(place: Place) -> None:
     x = filled((20, 30), "f4")
 
-    def scale(x: Any, factor: float, nothing: None, *, offset: int, label: str) -> Any:
+    def scale(x: Any, factor: float, nothing: None, *, offset: int, label: str, name: str) -> Any:
         assert nothing is None
-        assert label == "n"
+        assert (label, name) == ("n", "n")
         return x * factor + offset
 
-    same(run(place, 1000, scale, x, 2.0, None, offset=1, label="n"), x * 2.0 + 1)
+    named = functools.partial(scale, name="n")  # `name=` is the call's own
+    same(run(place, 1000, named, x, 2.0, None, offset=1, label="n"), x * 2.0 + 1)
     same(run(place, 1000, lambda a, x: a - x, np.float64(2), x), np.float64(2) - x)
 
 
