@@ -296,8 +296,11 @@ class Device(Protocol):
     def pool(self, limit: int) -> Pool:
         """Memory under a hard limit in bytes."""
 
-    def lane(self) -> Lane:
-        """A new lane."""
+    def lane(self, *, kernels: bool = False) -> Lane:
+        """A new lane. One for `kernels` is ordered with the device's default stream.
+
+        That is where libraries prepare what their kernels use, and the caller the arrays that his function closes over.
+        """
 
     def caller_lane(self) -> Lane:
         """The lane on which the calling thread's own array code runs."""

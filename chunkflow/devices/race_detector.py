@@ -269,8 +269,8 @@ class ClockDevice:
     def __getattr__(self, name: str) -> Any:  # memory and arrays are those of the inner device
         return getattr(self._inner, name)
 
-    def lane(self) -> ClockLane:
-        return ClockLane(self._inner.lane(), self.detector.actor("lane"), self)
+    def lane(self, *, kernels: bool = False) -> ClockLane:
+        return ClockLane(self._inner.lane(kernels=kernels), self.detector.actor("lane"), self)
 
     def mover(self, lane: object, buffers: object, scratch: object) -> None:
         """No compiled loops, which declare no accesses."""

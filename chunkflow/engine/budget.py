@@ -20,6 +20,10 @@ DEFAULT = "80%"
 LEAST_PAGES = 8
 """Pages of device memory that a small run needs, beside what libraries take."""
 
+NOT_LOADED_YET = 32 << 20
+"""Bytes that libraries may take between a refusal and the run in the budget that it names: kernels are loaded when they
+are first used."""
+
 
 class Budget:
     """Bytes of device memory that runs may take, shared by every run within a ``with`` block.
@@ -107,6 +111,7 @@ class Budget:
             limit = self.limit_on(device)
             least = device.reserve + LEAST_PAGES * device.machine.page if device.reserve else 0
             if limit < least:
+                least += NOT_LOADED_YET
                 raise BudgetError(
                     f"the budget is {format_bytes(limit)} ({limit} bytes), and libraries have taken "
                     f"{format_bytes(device.reserve)} on {device.name} already: raise budget= to at least {least}",

@@ -116,7 +116,7 @@ def _is_tight(options: Options, nbytes: int) -> bool:
 
 
 def _least(first: int, work: Callable[[], object]) -> int | None:
-    """The least budget from `first` on in which a dry run of `work` succeeds; None if that is no matter of budgets."""
+    """The least budget from `first` on in which a dry run of `work` is refused no more; None if there is none."""
     least = first
     for _ in range(TRIES):
         budget = Budget(least)
@@ -127,8 +127,8 @@ def _least(first: int, work: Callable[[], object]) -> int | None:
             if error.smallest is None:
                 return None
             least = error.smallest if error.smallest > least else least + least // 8 + 1
-        except Exception:  # the call fails for another reason, which the caller will see when it has the budget
-            return None
+        except Exception:  # the call fails for another reason, which the caller will see in this budget
+            return least
         else:
             return least
         finally:

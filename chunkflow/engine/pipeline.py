@@ -305,7 +305,7 @@ def execute(
         if kernel.tf32:
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
-        lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn)
+        lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn, kernels=True)
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = (STAGED_DRAINER if plan.machine.staged else DirectDrainer)(plan, sinks, device, pool, trace)
@@ -334,7 +334,7 @@ def streaming(
     """Blocks of one source for a loop of the caller's own, on the caller's lane."""
     with ExitStack() as stack, device.attach():
         with explained(device, pool):
-            lanes = _open_lanes(plan, device, stack, deals=False)
+            lanes = _open_lanes(plan, device, stack, deals=False, kernels=False)
             pool.begin(plan.memory)
             feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
@@ -361,10 +361,10 @@ def streaming(
         yield blocks()
 
 
-def _open_lanes(plan: Plan, device: Device, stack: ExitStack, *, deals: bool) -> LaneScheduler:
+def _open_lanes(plan: Plan, device: Device, stack: ExitStack, *, deals: bool, kernels: bool) -> LaneScheduler:
     lanes = []
     for _ in range(plan.lanes):
-        lane = device.lane()
+        lane = device.lane(kernels=kernels)
         stack.callback(lane.close)
         lanes.append(lane)
     return LaneScheduler(lanes, deals=deals)

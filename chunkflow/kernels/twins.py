@@ -94,7 +94,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
 
 def _logical(fn: np.ufunc) -> Callable[..., Any]:
     def of(*args: Any, **kwargs: Any) -> Any:
-        return fn(*(a != 0 if getattr(a, "dtype", np.dtype("?")).kind == "c" else a for a in args), **kwargs)
+        return fn(*(a != 0 if getattr(a, "dtype", np.dtype(type(a))).kind == "c" else a for a in args), **kwargs)
 
     return of
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import h5py
 import numpy as np
 import pytest
@@ -423,3 +424,14 @@ def test_memory_that_a_loop_has_taken_counts() -> None:
         taken = loop.plan.memory.total
         smallest = refused(lambda b: cf.median(x, axis=0, budget=budget, device="cpu"), 1)
     assert smallest == taken + (refused(lambda b: cf.median(x, axis=0, budget=b, device="cpu"), 1) or 0)
+
+
+def test_a_call_that_fails_otherwise_names_what_shows_it() -> None:
+    """A later pass has a mask: the budget that a refusal names does for all that is planned until then."""
+    plain = da.from_array(np.zeros((2, 2, 1), bool), chunks=1)
+    masked = plain.map_blocks(lambda block: np.ma.masked_array(block, ~block), meta=plain._meta)
+    results = cf.median(cf.open(np.arange(1)[:, None]), axis=0), cf.cumprod(cf.open(masked), axis=0)
+    with pytest.raises(cf.BudgetError) as refused:
+        cf.compute(*results, device="cpu", budget=1)
+    with pytest.raises(cf.ReadError, match="mask"):
+        cf.compute(*results, device="cpu", budget=refused.value.smallest or 1)

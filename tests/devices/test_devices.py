@@ -280,6 +280,26 @@ def test_devices_pass_through() -> None:
 
 
 @pytest.mark.gpu
+def test_kernels_wait_for_what_the_caller_prepares() -> None:
+    """On the default stream: an array that a function closes over may not be there yet when the function is called."""
+    cupy = pytest.importorskip("cupy")
+    device = devices.resolve("cuda")
+    square, found = cupy.full((5000, 5000), 1e-4, "f4"), []
+    lane = device.lane(kernels=True)
+    try:
+        for n in range(10):
+            busy = square
+            for _ in range(5):  # some tens of milliseconds
+                busy = busy @ square
+            weights = cupy.where(busy[:3, 0] > 0, np.float32(n), np.float32(-1))
+            found.append(lane.call(lambda weights=weights: weights + 1).result())
+            lane.synchronize()
+            assert found[-1].get().tolist() == [n + 1] * 3
+    finally:
+        lane.close()
+
+
+@pytest.mark.gpu
 def test_threads_that_time_events_first_have_one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its address is all that C keeps of it: one that another thread replaced would be gone while it is still asked."""
     device: Any = devices.resolve("cuda")

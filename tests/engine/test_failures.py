@@ -262,8 +262,8 @@ def test_lanes_that_fail_as_they_end_fail_the_run(kind: type[NumpyDevice], faili
     class Ending(kind):  # type: ignore[misc,valid-type]
         """Some of the lanes of whose threads fail when they are closed."""
 
-        def lane(self) -> Any:
-            lane = super().lane()
+        def lane(self, *, kernels: bool = False) -> Any:
+            lane = super().lane(kernels=kernels)
             if threading.current_thread() is not threading.main_thread() and next(made) < failing:
                 close = lane.close
                 lane.close = lambda: (close(), 1 / 0)

@@ -58,9 +58,9 @@ class CountingDevice:
         self.counts["arrivals"] += number
         return self._inner.latch(number)
 
-    def lane(self) -> Any:
+    def lane(self, *, kernels: bool = False) -> Any:
         self.counts["lanes"] += 1
-        return self._inner.lane()
+        return self._inner.lane(kernels=kernels)
 
     def pool(self, limit: int) -> Any:
         return _CountingPool(self._inner.pool(limit), self.counts)

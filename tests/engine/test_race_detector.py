@@ -138,8 +138,8 @@ class Dropping:
     def __init__(self, inner: NumpyDevice, drop: Edge) -> None:
         self._inner, self._drop = inner, drop
 
-    def lane(self) -> Any:
-        return _DeafLane(self._inner.lane(), self._drop)
+    def lane(self, *, kernels: bool = False) -> Any:
+        return _DeafLane(self._inner.lane(kernels=kernels), self._drop)
 
     def event(self, *, timed: bool = False) -> Any:
         return _DeafEvent(self._drop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,6 @@ def _statement(d: Drawing) -> Value | None:
     if not families:
         return None
     operation, fitting = d.choice(d.choice(families))
-    if d.device != "cpu" and operation.name == "lcm":  # where it overflows, no two processors agree
-        return None
     x = d.choice(fitting[::-1])  # the latest first
     call = operation.draw(d, x)
     return None if call is None or (not call.ours and d.form == "eager") else _called(d, operation, call, x)
@@ -101,7 +100,7 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
     operands = (x, *call.others)
     text = names(call.numpy, [v.wanted for v in operands])
     array = _evaluated(text, NUMPY | {v.wanted: v.array for v in operands})
-    if array is None:
+    if array is None or (d.device != "cpu" and _differs_on_gpu(operation, operands, array)):
         return None
     if array.base is not None or any(array is v.array for v in operands):
         array = array.copy()
@@ -140,6 +139,18 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
         numpys = not call.ours or operation.lazily == "numpy" or (operation.lazily == "both" and d.chance(60))
         value.ours = [f"{value.name} = {names(call.numpy if numpys else call.ours, ours, o='')}"]
     return value
+
+
+def _differs_on_gpu(operation: Operation, operands: Sequence[Value], array: np.ndarray) -> bool:
+    """Whether a GPU has other values, as docs/gpu.md says."""
+    if operation.name == "lcm":  # where it overflows, no two processors agree
+        return True
+    if operation.name == "fft" and any(v.array.dtype.char == "e" for v in operands):  # NumPy scales in half precision
+        return True
+    numbers = np.abs(np.stack([array.real, array.imag])) if array.dtype.kind == "c" else array
+    tiny = np.finfo(np.float32).tiny
+    small = array.dtype.char in "efF" and bool(((numbers != 0) & (np.abs(numbers) < tiny)).any())
+    return small  # which a GPU takes for zeros
 
 
 def _power(number: float, times: int) -> float:

@@ -17,7 +17,7 @@ __all__ = [
     "in_labels", "in_memory", "least_and_most", "named", "neighbours", "norm", "overlapped", "same", "tight", "topk",
 ]  # fmt: skip
 
-ROUNDING = {2: 4e-3, 4: 2e-6, 8: 1e-13}
+ROUNDING = {2: 1e-2, 4: 2e-6, 8: 1e-13}
 """Errors of sums, products and transforms beside the largest number, by the bytes of a real number."""
 
 

@@ -45,6 +45,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (np.nextafter, (FIRST, SECOND)),
     (np.logical_and, (SIDES, SIDES - 1)),
     (np.logical_xor, (SIDES, 0)),
+    (np.logical_xor, (SIDES, 1 + 2j)),
+    (np.logical_and, (0j, SIDES)),
     (np.logical_not, (SIDES,)),
     (np.spacing, (ODD,)),
     (np.spacing, (np.clip(ODD, -9, 9).astype("f2"),)),

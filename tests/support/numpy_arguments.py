@@ -177,7 +177,9 @@ def _ways(fn: Function, signature: inspect.Signature, name: str) -> Iterable[tup
 
 def _value(fn: Function, name: str, args: list[Any], beside: Mapping[str, Any]) -> Any:
     if name == "out":
-        found = fn(*args, **beside)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of NumPy's own, such as `fix`
+            found = fn(*args, **beside)
         return tuple(found) if isinstance(found, list | tuple) else np.empty_like(found)
     if (fn, name) in OWN:
         return OWN[fn, name]

@@ -295,7 +295,7 @@ class NumpyDevice(DeviceDefaults):
     def pool(self, limit: int) -> NumpyPool:
         return NumpyPool(limit, poison=self._poison)
 
-    def lane(self) -> Lane:
+    def lane(self, *, kernels: bool = False) -> Lane:
         if self._mode == "eager":
             return _EagerLane()
         return _ThreadLane() if self._mode == "threaded" else _LazyLane(self._lock)

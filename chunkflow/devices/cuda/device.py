@@ -247,7 +247,7 @@ class CupyDevice(DeviceDefaults):
         self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
         self.elementwise, self.unshuffle = _elementwise, unshuffler(_elementwise)
         self.job_queue, self._device = JobQueue if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
-        self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same ones, as the pool keeps memory by stream
+        self._streams: dict[bool, list[tuple[int, Any]]] = {False: [], True: []}
         self.pinned: Any = pinned_buffers(self.attach, runtime.hostRegister, runtime.hostUnregister)
         self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
         self._lock = threading.Lock()
@@ -262,7 +262,8 @@ class CupyDevice(DeviceDefaults):
 
     def _warm(self) -> None:
         """Make what every run needs: streams, and the kernels that spread and gather pieces."""
-        self._streams = [self._stream() for _ in range(2 * self.machine.threads + self.machine.lanes)]
+        for kernels, number in ((False, 2 * self.machine.threads), (True, self.machine.lanes)):
+            self._streams[kernels] += [self._stream(kernels) for _ in range(number)]
         pool = cupy.cuda.MemoryPool()
         with cupy.cuda.using_allocator(pool.malloc):
             for dtype in ("u1", "f4"):
@@ -297,15 +298,20 @@ class CupyDevice(DeviceDefaults):
     def pool(self, limit: int) -> CupyPool:
         return CupyPool(self, limit)
 
-    def lane(self) -> Lane:
-        """A stream that does not synchronize with the default stream."""
-        with self._lock, self._device:
-            taken = heappop(self._streams) if self._streams else self._stream()
-        return CupyLane(taken[1], partial(heappush, self._streams, taken))  # atomic: no two have the same number
+    def lane(self, *, kernels: bool = False) -> Lane:
+        """A stream. Those of copies do not synchronize with the default stream, where a loop of the caller's computes.
 
-    def _stream(self) -> tuple[int, Any]:
+        What is copied from host memory that is not pinned arrives in order with its own stream alone, after the call
+        has returned. So cuFFT's tables, say, may not be there yet for a kernel that does not wait for that stream.
+        """
+        spare = self._streams[kernels]  # a heap: runs take the same ones, as the pool keeps memory by stream
+        with self._lock, self._device:
+            taken = heappop(spare) if spare else self._stream(kernels)
+        return CupyLane(taken[1], partial(heappush, spare, taken))  # atomic: no two have the same number
+
+    def _stream(self, kernels: bool) -> tuple[int, Any]:
         self._made += 1
-        return self._made, cupy.cuda.Stream(non_blocking=True)
+        return self._made, cupy.cuda.Stream(non_blocking=not kernels)
 
     def caller_lane(self) -> Lane:
         with self._device:
@@ -357,7 +363,9 @@ class CupyDevice(DeviceDefaults):
 
     def to_device(self, array: np.ndarray) -> Any:
         with self._device:
-            return cupy.asarray(array)
+            copied = cupy.asarray(array)
+            cupy.cuda.get_current_stream().synchronize()  # lanes may use it at once
+            return copied
 
     def lend(self, loan: Loan) -> Any:
         """Make one of the same memory, whose owner the loan is."""
