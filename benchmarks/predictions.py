@@ -1,8 +1,8 @@
 """What `chunkflow.explain` predicts beside what a run takes, for operations by formats and codecs, on the CPU.
 
 ``python -m benchmarks.predictions [--mb 200] [--only WORD ...] [--directory DIR]`` prints for each pair the seconds
-that `explain` predicts beforehand, those of the run (medians of three, taken in turn, from files that are in memory),
-and their ratio. A star marks ratios beyond 2. Calibrate the machine before (``python -m chunkflow calibrate --device
+that `explain` predicts beforehand, those of the run (medians of three, taken in turn after one that does not count, from
+files that are in memory and on the disk), and their ratio. A star marks ratios beyond 2. Calibrate the machine before (``python -m chunkflow calibrate --device
 cpu``). Predictions count what others take of the cores; but that changes from moment to moment, and ratios with it.
 """
 
@@ -85,6 +85,7 @@ def written(folder: Path, x: np.ndarray) -> dict[str, Any]:
         with h5py.File(path, "w") as file:
             file.create_dataset("x", data=x, chunks=sides, **given)
         found[f"hdf5 {name}"] = str(path)
+    os.sync()  # the system writes nothing more while runs are measured
     return found
 
 
@@ -117,6 +118,7 @@ def measured(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> float:
 
 def compared(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[float | None, float]:
     """Predicted seconds, if there are any, and those of a run: medians of some, taken in turn."""
+    measured(op, args, options)  # what is written the first time has memory that the system had to free
     pairs = [(predicted(op, args, options), measured(op, args, options)) for _ in range(REPEATS)]
     expected = [seconds for seconds, _ in pairs if seconds is not None]
     return statistics.median(expected) if expected else None, statistics.median([taken for _, taken in pairs])

@@ -196,6 +196,17 @@ class Grid:
         yield from (index for index in self.walk(inmost) if index[axis] < number)
         yield from (index for index in self.walk(order) if index[axis] >= number)
 
+    def abreast(self, order: Sequence[int], axis: int, number: int) -> Iterator[Shape]:
+        """Block indices of rows along an axis, as of `walk`, where each `number` rows take turns.
+
+        >>> list(Grid((3, 2), (1, 1)).abreast((0, 1), 1, 2))
+        [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
+        """
+        rows = (index for index in self.walk(order) if index[axis] == 0)
+        while together := tuple(itertools.islice(rows, number)):
+            for i in range(self.counts[axis]):
+                yield from ((*index[:axis], i, *index[axis + 1 :]) for index in together)
+
     def region(self, index: Shape) -> Region:
         """Region of the block at `index`."""
         sides = zip(index, self.block, self.extents, strict=True)

@@ -292,6 +292,14 @@ class LoopNest:
         resized = {d.axis for o in self.outputs for d in o.dims if isinstance(d, Along) and d.ratio != 1}
         return frozenset(a for a in self.divisible_by_ratio if a not in resized and a != self.scan)
 
+    def rows(self, counts: Sequence[int]) -> int:
+        """Number of blocks that can be computed beside one another: of a scan one of each row along its axis.
+
+        >>> LoopNest((6, 4), (), (), scan=1).rows((3, 2))
+        3
+        """
+        return math.prod(n for a, n in enumerate(counts) if a != self.scan)
+
     def loads(self, operand: Operand, counts: Sequence[int], walk: Sequence[int]) -> int:
         """How often an operand's block changes when the nest is walked, the last axis fastest.
 

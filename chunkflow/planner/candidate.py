@@ -45,6 +45,7 @@ def plan_of(
         coding.encoders,
         candidate.blocks * coding.waits * LATENCY + load.chunks * machine.handling,
         load.unpacking,
+        candidate.rows,
     )
     return Plan(
         op=candidate.op,

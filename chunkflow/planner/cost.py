@@ -70,19 +70,22 @@ def estimate(
     encoders: int = 1,
     waits: float = 0.0,
     unpacking: float = 0.0,
+    rows: int | None = None,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
     chunks decoded and encoded by so many threads; where staged, that is the share of all threads that reads and
-    decodes. `waits` are seconds of waiting for servers, `unpacking` are those in which the device decodes.
+    decodes. `waits` are seconds of waiting for servers, `unpacking` are those in which the device decodes. Blocks of one
+    of the `rows` are computed one after the other; without them each by itself.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
     >>> [estimate(m, t, 8, depth).seconds for depth in (1, 2, 3)]
     [40.0, 26.0, 12.0]
     """
-    lanes = min(machine.lanes, depth, max(blocks, 1))
+    rows = max(blocks if rows is None else rows, 1)
+    lanes = min(machine.lanes, depth, rows)
     stages = {
         "read": waits + traffic.read / (machine.read * min(decoders, 1)) + traffic.decode / (machine.decode * decoders),
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
@@ -103,7 +106,7 @@ def estimate(
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
-        seconds = total / lanes * ragged(blocks, lanes) + handed
+        seconds = total / lanes * ragged(rows, lanes) + handed
         return Estimate(seconds, stages, seconds, handed)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:

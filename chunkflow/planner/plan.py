@@ -151,7 +151,12 @@ class Plan:
     @cached_property
     def lanes(self) -> int:
         """Blocks that compute at the same time."""
-        return max(1, min(self.machine.lanes, self.depth, len(self.grid)))
+        return max(1, min(self.machine.lanes, self.depth, self.rows))
+
+    @cached_property
+    def rows(self) -> int:
+        """See `LoopNest.rows`."""
+        return self.op.rows(self.grid.counts)
 
     @cached_property
     def _combined(self) -> int:
@@ -174,10 +179,18 @@ class Plan:
         return -(-self.depth // self._combined) - copied + done
 
     def _order(self) -> Iterator[Shape]:
-        """Indices of blocks: while a resident operand is loaded, several tiles take turns."""
+        """Indices of blocks: of a scan each lane has a row; while a resident operand is loaded, tiles take turns."""
+        if self.op.scan is not None:
+            return self.grid.abreast(self.walk, self.op.scan, self.lanes)
         if self.turns.together == 1:
             return self.grid.walk(self.walk)
         return self.grid.in_turn(self.walk, self.op.across(self.grid.counts)[0], self.turns.together)
+
+    def _abreast(self, number: int) -> int:
+        """Which of the rows that take turns at a scan a step has."""
+        assert self.op.scan is not None
+        group, place = divmod(number, self.lanes * self.grid.counts[self.op.scan])
+        return place % min(self.lanes, self.rows - group * self.lanes)
 
     @property
     def results(self) -> tuple[int, ...]:
@@ -273,7 +286,7 @@ class Plan:
         loaded: list[set[int]] = [set() for _ in used]
         before: list[Region | None] = [None] * len(used)
         loads, made = [-1] * len(used), [0] * len(used)
-        counts, lanes, line = self.grid.counts, self.lanes, -1
+        counts, lanes = self.grid.counts, self.lanes
         folding = [(i, p.kept, tuple(p.folded)) for i, p in enumerate(nest.parts) if p.folded]
         if nest.scan is not None:
             folding = [(0, tuple(a for a in range(len(counts)) if a != nest.scan), (nest.scan,))]
@@ -290,8 +303,6 @@ class Plan:
                     for i, kept, along in folding
                 ]
             )
-            if nest.scan is not None:
-                line += turns[0].first
             fresh = []
             for i, axes in enumerate(used):
                 key = tuple([index[a] for a in axes])
@@ -307,7 +318,7 @@ class Plan:
                     loaded[i].add(loads[i])
             if number < start:
                 continue
-            turn = (number if nest.scan is None else line) % lanes
+            turn = number % lanes if nest.scan is None else self._abreast(number)
             regions = tuple([operand.region(box) for operand in nest.operands])
             known: list[Region | None] = [None] * len(used)
             if self.reuses:

@@ -79,7 +79,8 @@ class Candidate:
         if op.has_halo and depth > 1:
             op = ending_with_chunks(op, specs, self.grid, self.walk)
         self.op = op
-        self.lanes = max(1, min(machine.lanes, depth, self.blocks))  # blocks that compute at the same time
+        self.rows = op.rows(counts)
+        self.lanes = max(1, min(machine.lanes, depth, self.rows))  # blocks that compute at the same time
         arrays = [*zip(specs, op.operands, strict=True)]
         # How the device decodes operands; none that the host decodes.
         self.batches = {i: batch_of(*arrays[i], block, op.extents, machine) for i in problem.unpacked}

@@ -29,8 +29,10 @@ from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.mover import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.planner import candidate
+from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import Traffic, estimate
 from chunkflow.planner.plan import Plan
+from chunkflow.planner.problem import PlanProblem
 from chunkflow.planner.search import NEAR_TIE, make_plan
 from chunkflow.planner.step import Step
 from chunkflow.planner.transfer_cut import Cut, parts
@@ -769,3 +771,32 @@ def test_planes_that_are_folded_are_cut(tmp_path: Path) -> None:
         for budget in (6_000_000, 12_000_000, 30_000_000, 60_000_000):
             least = cf.explain(fn, x, axis=0, budget=budget, device=device)
             assert least.memory.total <= budget
+
+
+# -- Scans ---------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 5)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
+    st.integers(0, 2),
+    st.integers(1, 4),
+)
+def test_rows_of_a_scan_take_turns(extents: Shape, block: Shape, axis: int, lanes: int) -> None:
+    """Each lane has a row, whose blocks it computes in order; no lane waits for another one's row to end."""
+    machine = replace(SMALL, staged=False, lanes=lanes)
+    op, arrays = replace(elementwise(extents), scan=axis), (spec(extents),)
+    order = (*(a for a in range(3) if a != axis), axis)
+    plan = plan_of(PlanProblem(op, arrays, arrays, machine, 1 << 20, 0.0, 0, frozenset(), order), block, lanes)
+    steps = list(plan.steps())
+    assert plan.lanes == min(lanes, plan.rows)
+    assert sorted(step.index for step in steps) == sorted(Grid(extents, block).walk(range(3)))
+    rows: dict[Shape, list[Step]] = {}
+    for step in steps:
+        rows.setdefault((*step.index[:axis], *step.index[axis + 1 :]), []).append(step)
+    for row in rows.values():
+        assert [step.index[axis] for step in row] == list(range(plan.grid.counts[axis]))
+        assert len({(step.lane, step.chain) for step in row}) == 1
+    for number in range(len(steps) // plan.lanes // plan.grid.counts[axis]):  # rows that take turns
+        together = steps[number * plan.lanes * plan.grid.counts[axis] :][: plan.lanes]
+        assert sorted(step.lane for step in together) == list(range(plan.lanes))

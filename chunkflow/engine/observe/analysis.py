@@ -68,7 +68,7 @@ class AnalyzedRun:
             seconds += HALO * len(plan.grid) * plan.machine.overhead
         if self.computing is not None:
             more = sum(stages[name] - planned.stages[name] for name in ("read", "compute", "write"))
-            seconds += more / plan.lanes * ragged(len(plan.grid), plan.lanes)
+            seconds += more / plan.lanes * ragged(plan.rows, plan.lanes)
         return max((seconds + self._taking) * self.crowd, self._disk)
 
     @property
