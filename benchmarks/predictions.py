@@ -1,9 +1,10 @@
 """What `chunkflow.explain` predicts beside what a run takes, for operations by formats and codecs, on the CPU.
 
 ``python -m benchmarks.predictions [--mb 200] [--only WORD ...] [--directory DIR]`` prints for each pair the seconds
-that `explain` predicts beforehand, those of the run (medians of three, taken in turn after one that does not count, from
-files that are in memory and on the disk), and their ratio. A star marks ratios beyond 2. Calibrate the machine before (``python -m chunkflow calibrate --device
-cpu``). Predictions count what others take of the cores; but that changes from moment to moment, and ratios with it.
+that `explain` predicts beforehand, those of the run, and their ratio: medians of five, taken in turn after one that
+does not count, from files that are in memory and on the disk. A star marks ratios beyond 2. Calibrate the machine
+before (``python -m chunkflow calibrate --device cpu``). Predictions count what others take of the cores; but that
+changes from moment to moment, and ratios with it. A virtual machine may wait for memory that its host takes back.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import chunkflow as cf
 WITHIN = 2.0
 """Factor within which a prediction is good."""
 
-REPEATS = 3
+REPEATS = 5
 
 Made = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operation with its arguments."""

@@ -76,8 +76,8 @@ def estimate(
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
     chunks decoded and encoded by so many threads; where staged, that is the share of all threads that reads and
-    decodes. `waits` are seconds of waiting for servers, `unpacking` are those in which the device decodes. Blocks of one
-    of the `rows` are computed one after the other; without them each by itself.
+    decodes. `waits` are seconds of waiting for servers, `unpacking` are those in which the device decodes. Blocks of
+    one of the `rows` are computed one after the other; without them each by itself.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
