@@ -104,6 +104,14 @@ class ScratchFiles:
             made = {"out": f"{folder}/new.npy", "overwrite": True, **options}
             return _written(partial(mapping.map, np.negative, self.array, **made))
 
+    def scatter(self, options: dict[str, Any]) -> float:
+        """Bytes per second of a new file whose blocks are narrow."""
+        width = self.array.shape[1]
+        x = self.array[: len(self.array) // 4 * 4].reshape(-1, 4 * width)
+        with TemporaryDirectory(dir=self.folder) as folder:
+            made = {"out": f"{folder}/new.npy", "overwrite": True, **options}
+            return _written(partial(mapping.map, np.negative, x, chunks=(max(len(x) // CHUNKS, 1), width), **made))
+
     def separate(self, options: dict[str, Any]) -> float:
         """Bytes per second of chunks that are new files."""
         with TemporaryDirectory(dir=self.folder) as folder:
@@ -166,7 +174,8 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
         options: dict[str, Any] = {"device": device, "budget": budget}
         machine = _staged(device, x, out, options) if device.machine.staged else _shared(device, x, out)
         with _planned(device, machine):
-            machine = replace(machine, create=files.create(options), separate=files.separate(options))
+            made = {name: getattr(files, name)(options) for name in ("create", "scatter", "separate")}
+            machine = replace(machine, **made)
             if not device.machine.staged:
                 machine = replace(machine, **files.coded(options))
             disk = files.disk(options)

@@ -95,6 +95,8 @@ class Machine:
     create : float
         Rate at which a new file is written by all lanes, as the system makes its pages for one writer at a time; 0
         for as others.
+    scatter : float
+        The same of short runs, which go through a mapping; 0 for as `create`.
     separate : float
         The same of chunks that are files of their own, whose pages it makes side by side.
     disk : float
@@ -134,6 +136,7 @@ class Machine:
     encode: float = 2e9
     handling: float = 0.0
     create: float = 0.0
+    scatter: float = 0.0
     separate: float = 0.0
     disk: float = 2e9
     fresh: float = 0.0

@@ -14,6 +14,11 @@ COPIES = 2.0
 """Copies of a chunk that coding takes with zarr's default codec: gathered, and encoded."""
 
 
+RUN = 256 << 10
+"""Shortest run of a file, in bytes, that is read or written at a position if there are several. Shorter ones of a new
+file go through a mapping."""
+
+
 class ByteRun(NamedTuple):
     """Where a region lies, its elements in memory order: from a `position` of an open file, or of memory.
 
@@ -136,6 +141,20 @@ class ArraySpec:
     def nbytes(self) -> int:
         """Bytes of the whole array, decoded."""
         return self.size * self.dtype.itemsize
+
+    def scatters(self, block: Shape) -> bool:
+        """Whether a block of it lies in short runs.
+
+        >>> x = ArraySpec("x", (1000, 4096), np.dtype("f4"))
+        >>> x.scatters((100, 1024)), x.scatters((100, 4096)), x.scatters((1, 64))
+        (True, False, False)
+        """
+        run = self.dtype.itemsize
+        for axis in reversed(self.order):
+            run *= block[axis]
+            if block[axis] < self.shape[axis]:
+                break
+        return run < min(RUN, math.prod(block) * self.dtype.itemsize)
 
 
 def default_chunks(shape: Shape, itemsize: int, target: int = 8 << 20) -> Shape:

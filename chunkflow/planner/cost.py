@@ -38,6 +38,7 @@ class Traffic:
     first: int | None = None
     last: int | None = None
     created: int = 0
+    scattered: int = 0
     separate: int = 0
 
 
@@ -126,7 +127,8 @@ def estimate(
 def written(machine: Machine, traffic: Traffic, lanes: int) -> float:
     """Seconds in which results are written, once they are encoded."""
     seconds = traffic.write / machine.write
-    for nbytes, rate in ((traffic.created, machine.create), (traffic.separate, machine.separate)):
+    rates = (machine.create, machine.scatter or machine.create, machine.separate)
+    for nbytes, rate in zip((traffic.created, traffic.scattered, traffic.separate), rates, strict=True):
         if rate:  # of all lanes together, which wait for one another
             seconds += nbytes * ((1 if machine.staged else lanes) / rate - 1 / machine.write)
     return seconds

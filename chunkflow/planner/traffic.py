@@ -78,6 +78,7 @@ def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:
     """Bytes of each stage of a candidate."""
     outputs = candidate.problem.outputs
     written = sum(s.nbytes for s in outputs)
+    new = [(s.nbytes, s.scatters(n)) for s, n in zip(outputs, candidate.shapes_out, strict=True) if s.storage.fresh]
     return Traffic(
         read=load.read,
         upload=load.upload,
@@ -88,7 +89,8 @@ def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:
         encode=sum(s.nbytes for s in outputs if s.chunks is not None and not s.storage.separate),
         first=_first(candidate, load.upload),
         last=_last(candidate),
-        created=sum(s.nbytes for s in outputs if s.storage.fresh),
+        created=sum(nbytes for nbytes, scattered in new if not scattered),
+        scattered=sum(nbytes for nbytes, scattered in new if scattered),
         separate=sum(s.nbytes for s in outputs if s.storage.separate),
     )
 

@@ -551,6 +551,18 @@ def test_new_files_are_written_at_a_rate_of_their_own(tmp_path: Path) -> None:
     assert stores.open_target(tmp_path / "y.npy").describe((4,), np.dtype("f4"), None).storage.fresh
 
 
+def test_narrow_blocks_of_new_files_are_written_at_a_rate_of_their_own(tmp_path: Path) -> None:
+    machine = replace(GPU, create=GPU.write / 2, scatter=GPU.write / 8, staged=False)
+    out = stores.open_target(tmp_path / "y.npy").describe((2048, 2048), np.dtype("f4"), None)
+    problem = PlanProblem(
+        elementwise(out.shape), (spec(out.shape),), (out,), machine, 1 << 30, 0.0, 0, frozenset(), (0, 1)
+    )
+    rows, columns = (plan_of(problem, block, 1).estimate.stages["write"] for block in ((64, 2048), (2048, 64)))
+    assert columns == pytest.approx(4 * rows)
+    problem = replace(problem, machine=replace(machine, scatter=0.0))  # as it was measured before
+    assert plan_of(problem, (2048, 64), 1).estimate.stages["write"] == pytest.approx(rows)
+
+
 def test_chunks_that_are_files_have_a_rate_and_as_many_threads_as_there_are(tmp_path: Path) -> None:
     machine = replace(GPU, separate=GPU.write / 4, create=1.0)
     old, new = (estimate(machine, Traffic(*[10**9] * 5, separate=n), 10, 3) for n in (0, 10**9))

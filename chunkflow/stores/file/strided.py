@@ -20,7 +20,7 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape, describe, permuted, shape_of
 from chunkflow.core.pieces import contiguous
-from chunkflow.core.spec import ArraySpec, ByteRun
+from chunkflow.core.spec import RUN, ArraySpec, ByteRun
 from chunkflow.errors import ReadError
 from chunkflow.stores import footprint
 from chunkflow.stores import strides as layout
@@ -32,11 +32,8 @@ from chunkflow.stores.identity import Guard
 from chunkflow.stores.protocol import Unviewed
 from chunkflow.system.files import open_regular
 
-RUN = 256 << 10
-"""Shortest run, in bytes, that is read or written at a position if there are several."""
-
 LEAST_READ = 4 << 10
-"""The same for a compiled loop, which does not hold Python's lock."""
+"""`RUN` for a compiled loop, which does not hold Python's lock."""
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.spec import ArraySpec, ByteRun
+from chunkflow.core.spec import RUN, ArraySpec, ByteRun
 from chunkflow.errors import WriteError
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches.page_cache import present
 from chunkflow.stores.checks import ExistingTarget
 from chunkflow.stores.failures import translated, unwritten
-from chunkflow.stores.file.strided import LEAST_READ, RUN, Strided, StridedFile
+from chunkflow.stores.file.strided import LEAST_READ, Strided, StridedFile
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArrayTarget
 from chunkflow.stores.paths import file_system_of
