@@ -103,7 +103,8 @@ def identity(source: Source) -> str:
     Raises
     ------
     UnsupportedError
-        Nothing is known of them: those behind a URL, or of an object that is neither in memory nor in local files.
+        Nothing is known of them: those of a server that lists no objects with their ETags or times, or of an object that
+        is neither in memory nor in local files.
     """
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
@@ -122,14 +123,16 @@ def _digest(view: np.ndarray) -> str:
 def _known_of(leaf: Any) -> Any:
     """What is known of a source that is made of no others."""
     guards, spec = guards_of([leaf]), leaf.spec
-    if guards and not spec.storage.remote:  # there nothing is known of the chunks
+    if guards and not spec.storage.remote:
         return guards[0].identity.without("changed").to_json()  # links and permissions may change
+    if hasattr(leaf, "digest") and (digest := leaf.digest()) is not None:
+        return digest
     view = leaf.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     if view is not None:
         return _digest(view)
     raise UnsupportedError(
         f"resume=: whether {spec.name} has the same elements at a later call cannot be told; runs over arrays in local "
-        "files and in memory can be gone on with"
+        "files, in memory, and of servers that list objects with their ETags or times can be gone on with"
     )
 
 

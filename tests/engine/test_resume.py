@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import fsspec
 import h5py
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from chunkflow.errors import (
     UnsupportedError,
 )
 from chunkflow.stores.hdf5 import create
+from chunkflow.stores.kvstore import fsspec as fsspec_objects
 from chunkflow.stores.publication.claim import Claim
 
 STEP = 16
@@ -175,10 +177,35 @@ def test_passes_refuse_chunks_that_were_changed_since_the_first_call(folder: Pat
 
 
 def test_arrays_of_which_nothing_is_known_are_refused(folder: Path) -> None:
+    """A server that lists its objects without ETags and times."""
     zarr.create_array("memory://resume.zarr", data=X[:STEP])
-    with pytest.raises(UnsupportedError, match=r"memory://resume\.zarr"):
+    with (
+        patch.object(fsspec_objects, "_TOLD", {"size": ("size",)}),
+        pytest.raises(UnsupportedError, match=r"memory://resume\.zarr.*ETags"),
+    ):
         cf.map(Stopping(), "memory://resume.zarr", out=folder / "o.npy", resume=True, device="cpu")
     assert names(folder) == ["x.npy"]
+
+
+@pytest.mark.parametrize("out", ["o.npy", "o.zarr", "memory://resumed/o.zarr"])
+def test_arrays_at_urls_are_known_by_their_objects(folder: Path, out: str) -> None:
+    source = "memory://resumed/x.zarr"
+    fsspec.filesystem("memory").store.clear()
+    array = zarr.create_array(source, data=X, chunks=(STEP, *X.shape[1:]))
+    target = out if "://" in out else folder / out
+    call: dict[str, Any] = {"out": target, "resume": True, "name": "it", **CPU}
+    with pytest.raises(StoppedError):
+        cf.map(Stopping(30), source, **call)
+    array[-1] = 7  # a chunk that no call has read
+    with pytest.raises(ResumeError, match="its elements are others"):
+        cf.map(Stopping(), source, **call)
+    cf.clean(target)
+    with pytest.raises(StoppedError):
+        cf.map(Stopping(30), source, **call)
+    rest = Stopping()
+    cf.map(rest, source, **call)
+    np.testing.assert_array_equal(cf.copy(target, device="cpu"), array[...])
+    assert rest.calls < 60 - 20
 
 
 def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import io
+import json
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import wait
 from typing import Any, BinaryIO, TypeGuard, TypeVar
 
@@ -30,6 +32,9 @@ from chunkflow.system import interrupts
 
 MOST = 4 << 20
 """Most bytes of an object of which nothing is known: of metadata."""
+
+LISTED = 256 << 20
+"""Bytes of a list of all objects, for the time that it may take."""
 
 POLL = 0.2
 """Seconds between two looks at whether a request was given up."""
@@ -107,6 +112,27 @@ class Bucket:
             return again(lambda: sync(timed(listed(), MOST)))
         except (FileNotFoundError, NotImplementedError):
             return []
+
+    def digest(self) -> str | None:
+        """Digest of what the server tells of all objects as it lists them, their ETags or times among it.
+
+        None where it does not tell that, or lists none: HTTP has no listing. A request lists some thousand objects.
+        """
+        files, sha = self._store.fs, hashlib.sha256()
+        if is_http(files):
+            return None
+        files.invalidate_cache()
+        path = f"{self._store.path}/{self._prefix}".rstrip("/")
+        try:
+            found = again(lambda: sync(timed(files._find(path, detail=True), LISTED)))
+        except (FileNotFoundError, NotImplementedError):
+            return None
+        for name, info in sorted(found.items()):
+            known = _known(info)
+            if known.keys().isdisjoint(("etag", "modified")):
+                return None
+            sha.update(json.dumps([name, known]).encode())
+        return sha.hexdigest()
 
     def folders(self, most: int) -> list[str]:
         """Names of folders, at most so many; none where they cannot be listed. Some may be objects."""
@@ -218,9 +244,9 @@ class _Key:
 _TOLD = {
     "size": ("size",),
     "etag": ("ETag", "etag"),
-    "modified": ("LastModified", "Last-Modified", "last_modified", "mtime", "updated"),
+    "modified": ("created", "LastModified", "Last-Modified", "last_modified", "mtime", "updated"),
 }
-"""What is known of an object, and how file systems call it."""
+"""What is known of an object, and how file systems call it: of several the last."""
 
 
 def facts_of(files: Any, path: str, is_gone: Callable[[], bool]) -> Facts:
@@ -237,8 +263,13 @@ def facts_of(files: Any, path: str, is_gone: Callable[[], bool]) -> Facts:
         return {"there": 1}
     except Exception:  # it answers no such request
         return {"there": 1}
-    known = {name: found[key] for name, keys in _TOLD.items() for key in keys if found.get(key) is not None}
-    return {"there": 1} | {name: value if isinstance(value, int) else str(value) for name, value in known.items()}
+    return {"there": 1} | _known(found)
+
+
+def _known(info: Mapping[str, Any]) -> Facts:
+    """What is known of an object by what a file system says of it."""
+    known = {name: info[key] for name, keys in _TOLD.items() for key in keys if info.get(key) is not None}
+    return {name: value if isinstance(value, int) else str(value) for name, value in known.items()}
 
 
 def facts_of_url(url: str) -> Facts:

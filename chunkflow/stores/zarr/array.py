@@ -263,6 +263,10 @@ class ZarrSource(Unviewed):
         self._looking, self._looked = threading.Lock(), -math.inf
         self._piped = bounded(array) if self._direct is None else array
 
+    def digest(self) -> str | None:
+        """Digest of what is known of an array behind a URL and its chunks; None if that does not say what they are."""
+        return None if self._bucket is None else self._bucket.digest()
+
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
             return
