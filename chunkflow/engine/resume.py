@@ -103,8 +103,8 @@ def identity(source: Source) -> str:
     Raises
     ------
     UnsupportedError
-        Nothing is known of them: those of a server that lists no objects with their ETags or times, or of an object that
-        is neither in memory nor in local files.
+        Nothing is known of them: those of a server that lists no objects with their ETags or times, or of an object
+        that is neither in memory nor in local files.
     """
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None

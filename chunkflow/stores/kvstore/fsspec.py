@@ -263,7 +263,7 @@ def facts_of(files: Any, path: str, is_gone: Callable[[], bool]) -> Facts:
         return {"there": 1}
     except Exception:  # it answers no such request
         return {"there": 1}
-    return {"there": 1} | _known(found)
+    return {"there": 1, **_known(found)}
 
 
 def _known(info: Mapping[str, Any]) -> Facts:

@@ -67,6 +67,32 @@ def test_a_run_that_ended_early_is_gone_on_with(bucket: str, tmp_path: Path) -> 
     assert {name.split("/")[0] for name in objects(url).names()} == {"c", "zarr.json"}
 
 
+def test_a_run_over_objects_is_gone_on_with_while_they_are_the_same(bucket: str, tmp_path: Path) -> None:
+    calls, x, url = list[int](), filled((40, 50), "f4"), f"{bucket}{tmp_path}/source.zarr"
+    zarr.create_array(url, data=x, chunks=(2, 50))
+
+    def fn(block: np.ndarray) -> np.ndarray:
+        calls.append(0)
+        if len(calls) == 15:
+            raise StoppedError
+        return -block
+
+    call: dict[str, Any] = {"out": tmp_path / "y.npy", "chunks": (2, 50), "resume": True, "name": "minus"}
+    with pytest.raises(StoppedError):
+        cf.map(fn, url, device="cpu", **call)
+    array = zarr.open_array(url)
+    array[-2:] = 1
+    with pytest.raises(ResumeError, match=r"source\.zarr\): its elements are others"):
+        cf.map(fn, url, device="cpu", **call)
+    array[-2:] = x[-2:]
+    cf.clean(tmp_path)
+    calls.clear()
+    with pytest.raises(StoppedError):
+        cf.map(fn, url, device="cpu", **call)
+    np.testing.assert_array_equal(cf.map(fn, url, device="cpu", **call), -x)
+    assert len(calls) < 15 + 15
+
+
 class StoppedError(Exception):
     """What ends a run early."""
 
