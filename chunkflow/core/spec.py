@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,7 +103,7 @@ class ArraySpec:
     Attributes
     ----------
     name : str
-        Path, or the kind of object, for plans and errors.
+        Path, or the kind of object, for plans and errors. It does not count in comparisons: plans are kept.
     shape : tuple of int
     dtype : numpy.dtype
         In native byte order: the store swaps bytes itself.
@@ -115,7 +115,7 @@ class ArraySpec:
         How the store keeps it.
     """
 
-    name: str
+    name: str = field(compare=False)
     shape: Shape
     dtype: np.dtype
     chunks: Shape | None = None

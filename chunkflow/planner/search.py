@@ -122,6 +122,7 @@ def make_plan(
     )
     edges = repr([o.boundary for o in op.operands]) if op.has_halo else ""  # 0.0 and -0.0 are equal
     plan = _chosen(edges, problem, None if block is None else tuple(block), tiles)
+    plan = replace(plan, operands=problem.operands, outputs=problem.outputs)  # whose names may be others
     if not any(o.start for o in op.operands):
         return plan
     pairs = zip(plan.op.operands, op.operands, strict=True)

@@ -33,7 +33,7 @@ from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import Traffic, estimate
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.problem import PlanProblem
-from chunkflow.planner.search import NEAR_TIE, make_plan
+from chunkflow.planner.search import NEAR_TIE, _chosen, make_plan
 from chunkflow.planner.step import Step
 from chunkflow.planner.transfer_cut import Cut, parts
 
@@ -812,3 +812,14 @@ def test_rows_of_a_scan_take_turns(extents: Shape, block: Shape, axis: int, lane
     for number in range(len(steps) // plan.lanes // plan.grid.counts[axis]):  # rows that take turns
         together = steps[number * plan.lanes * plan.grid.counts[axis] :][: plan.lanes]
         assert sorted(step.lane for step in together) == list(range(plan.lanes))
+
+
+def test_plans_are_kept_whatever_the_names_of_arrays() -> None:
+    problem = elementwise((500, 300)), [spec((500, 300))], [spec((500, 300))], SMALL, 1 << 20
+    first = make_plan(*problem)
+    calls = _chosen.cache_info().misses
+    other = replace(spec((500, 300)), name="another")
+    second = make_plan(problem[0], [other], [other], SMALL, 1 << 20)
+    assert _chosen.cache_info().misses == calls
+    assert (second.block, second.depth) == (first.block, first.depth)
+    assert [a.name for a in (*first.operands, *second.operands, *second.outputs)] == ["x", "another", "another"]
