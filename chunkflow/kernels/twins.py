@@ -112,6 +112,14 @@ def _float_power(a: Any, b: Any, **kwargs: Any) -> Any:
     return np.power(*(v.astype(wide) if hasattr(v, "astype") else wide.type(v) for v in (a, b)), **kwargs)
 
 
+def _round(a: Any, decimals: int = 0, **kwargs: Any) -> Any:
+    """In the numbers' own precision, step by step."""
+    if a.dtype.kind != "f" or decimals == 0:
+        return np.round(a, decimals, **kwargs)
+    power = a.dtype.type(10.0 ** abs(decimals))
+    return np.rint(a * power) / power if decimals > 0 else np.rint(a / power) * power
+
+
 def _i0(x: Any) -> Any:
     return np.i0(x if x.dtype.kind == "f" else x.astype(np.float64))
 
@@ -175,6 +183,8 @@ _TWINS: dict[Any, Callable[..., Any]] = {
     np.nextafter: _nextafter,
     np.spacing: _spacing,
     np.i0: _i0,
+    np.round: _round,
+    np.around: _round,
     **{fn: _logical(fn) for fn in (np.logical_and, np.logical_or, np.logical_xor, np.logical_not)},
     np.angle: _angle,
     np.sinc: _sinc,
