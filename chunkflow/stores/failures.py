@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from chunkflow.core.grid import Region, Shape, describe, shift
 from chunkflow.errors import ChunkflowError, ReadError, WriteError
@@ -45,6 +45,8 @@ def translated(
 ) -> Iterator[None]:
     """Raise `kind` for exceptions that are `foreign`, and not errors of ours. After any failure `undo` is called first.
 
+    What fails in that is not told: the first error tells more.
+
     >>> with translated(ReadError, "cannot open x", "x"):
     ...     raise KeyError("shape")
     Traceback (most recent call last):
@@ -54,7 +56,8 @@ def translated(
         yield
     except BaseException as error:
         if undo is not None:
-            undo()
+            with suppress(Exception):
+                undo()
         if isinstance(error, ChunkflowError) or not isinstance(error, foreign):
             raise
         raise kind(f"{doing}: {error}", path=path, cause=error) from error

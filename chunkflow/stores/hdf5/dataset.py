@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from contextlib import suppress
 from typing import Any
 
 import h5py
@@ -156,7 +157,8 @@ class _Handle:
         with self._lock:
             if self._file is not None:
                 self._dataset, file, self._file = None, self._file, None
-                file.close()
+                with suppress(OSError, RuntimeError):  # it was only read
+                    file.close()
 
 
 def _how(facts: Facts) -> str:

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numcodecs
 import numpy as np
 import pytest
@@ -521,3 +522,24 @@ def test_datasets_that_grow(maxshape: Any, version: str, tmp_path: Path) -> None
     with h5py.File(tmp_path / "c.h5", "r+") as file:
         cf.copy(data + 1, out=file["x"], device="cpu")
     np.testing.assert_array_equal(cf.copy(f"{tmp_path}/c.h5:/x", device="cpu"), data + 1)
+
+
+@pytest.mark.parametrize("name", ["d", "other"])
+def test_a_file_that_cannot_be_closed_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """HDF5 reads once more when it closes a file, from a disk that may fail for good."""
+    array = filled((50, 40), "f4")
+    save(tmp_path / "x.h5", array, "d", chunks=(10, 40), compression="gzip")
+    real = h5py.File.close
+
+    def close(file: Any) -> None:
+        real(file)
+        raise RuntimeError("Can't decrement id ref count (unable to close file, errno = 5)")
+
+    monkeypatch.setattr(h5py.File, "close", close)
+    if name == "d":
+        np.testing.assert_array_equal(cf.copy(f"{tmp_path}/x.h5:/d", device="cpu"), array)
+    else:
+        with pytest.raises(SourceNotFoundError, match="other"):
+            cf.copy(f"{tmp_path}/x.h5:/other", device="cpu")
