@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numcodecs
 import numpy as np
 import pytest
