@@ -46,10 +46,11 @@ class Cut:
 
     def in_units(self, region: Region) -> tuple[Piece, ...]:
         """The block in one piece if any region will do, else in pieces: a store holds a chunk twice to code it."""
-        if self.units is not None:
-            return self.pieces(region)
         shape = _grid.shape_of(region)
-        return pieces.pieces(shape, self.order, max(math.prod(shape), 1))
+        if self.units is None:
+            return pieces.pieces(shape, self.order, max(math.prod(shape), 1))
+        phase = tuple(s.start % u for s, u in zip(region, self.units, strict=True))
+        return _in_units(shape, self.order, self.limit, self.units, phase)
 
     def decoded(self, spec: ArraySpec, shape: Shape) -> int:
         """Bytes of memory that the store takes to read a piece of a block of `shape` that cuts chunks: for one of them.
@@ -96,6 +97,10 @@ def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | No
     elif spec.storage.separate and whole and 0 < machine.apart <= size * itemsize:
         limit = 1
     return Cut(spec.order, max(limit, size), spec.chunks, batch, through=piece if large else 0)
+
+
+_in_units = lru_cache(maxsize=32)(pieces.pieces.__wrapped__)
+"""`pieces.pieces`, of which fewer are kept: they lie in the memory that a budget of the host's bounds."""
 
 
 @lru_cache(maxsize=256)

@@ -279,15 +279,19 @@ class Digits(Fold):
         known = None if self._first else keys >> number(self.shift + self.bits)
         firsts = self.__dict__["firsts"]
         counts = np.zeros_like(keys, dtype=np.intp, shape=(len(firsts), lines, bins))
-        offsets = np.broadcast_to(np.arange(lines, like=counts)[:, None] * bins, keys.shape) if lines > 1 else None
+        # A trial's block may be one of several lines: it takes what several take.
+        several = lines > 1 or (trial and self.prefixes.size > len(self.prefixes))
+        offsets = np.arange(lines, like=counts)[:, None] * bins if several else None
         for row, first in enumerate(firsts):
             where: Any = ...
             if known is not None:
                 prefix = self._part(self.prefixes, box)[first].reshape(-1, 1)
                 where = np.full_like(keys, row == 0, dtype=bool) if trial else known == np.asarray(prefix, like=keys)
             chosen = ((keys[where].reshape(-1) >> number(self.shift)) & number(bins - 1)).astype(np.intp)
-            if offsets is not None:
-                chosen += offsets[where].reshape(-1)
+            if offsets is not None and known is None:
+                chosen.reshape(lines, -1)[...] += offsets
+            elif offsets is not None:
+                chosen += np.broadcast_to(offsets, keys.shape)[where]
             if chosen.size:
                 counts[row] = np.bincount(chosen, minlength=lines * bins).reshape(lines, bins)
         return counts
