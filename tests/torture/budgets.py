@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -448,6 +449,10 @@ def ran(case: Case, data: Data, folder: Path) -> tuple[str, int]:
     try:
         value = OPERATIONS[case.operation].run(data, str(place), random.Random(case.seed), how)
     except cf.BudgetError:
+        return "refused", 0
+    except cf.WriteError as error:  # a product may be larger than the disk
+        if getattr(error.__cause__, "errno", None) != errno.ENOSPC:
+            raise
         return "refused", 0
     return "done", result_bytes(value)
 
