@@ -70,7 +70,10 @@ def test_a_target_encodes_as_its_sink_does(kind: str, tmp_path: Path) -> None:
     assert not os.path.exists(zarr_path(tmp_path)), "nothing is made"
     found = bytes(encode(X[:16].copy()))  # type: ignore[call-overload]
     cf.copy(X, out=out, chunks=CHUNK if kind == "new zarr" else None, device="cpu")
-    assert found == stored(out)
+    if kind == "zarr gzip":  # whose header has the time, from byte 4 on
+        assert (found[:4], found[8:]) == (stored(out)[:4], stored(out)[8:])
+    else:
+        assert found == stored(out)
     assert len(bytes(encode(X[:3, ::2]))) < len(found), "of any sides"  # type: ignore[call-overload]
 
 
