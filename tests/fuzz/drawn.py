@@ -102,6 +102,9 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
     array = _evaluated(text, NUMPY | {v.wanted: v.array for v in operands})
     if array is None or (d.device != "cpu" and _differs_on_gpu(operation, operands, array)):
         return None
+    finite = all(np.isfinite(v.array).all() for v in operands)
+    if operation.rounds and array.dtype == "f2" and finite and not np.isfinite(array).all():
+        return None  # NumPy has overflowed on the way: ours may not
     if array.base is not None or any(array is v.array for v in operands):
         array = array.copy()
     rounds = operation.rounds or (d.device != "cpu" and any(v.array.dtype.kind == "c" for v in operands))
