@@ -71,9 +71,9 @@ class LineTransform:
 
     def __call__(self, block: Any) -> Any:
         """The transform of a block that has the axis in full."""
-        if block.dtype.char == "e" and not isinstance(block, np.ndarray):
-            block = block.astype("f4")  # as NumPy does it; another array module may stay in half precision
-        return getattr(np.fft, self.name)(block, self.points, self.axis, self.norm)
+        half = block.dtype.char == "e"  # NumPy would scale it in half precision: other values in another order of axes
+        found = getattr(np.fft, self.name)(block.astype("f4") if half else block, self.points, self.axis, self.norm)
+        return found.astype("f2") if half and self.name == "irfft" else found
 
 
 def transformed(block: Any, steps: Sequence[LineTransform]) -> Any:

@@ -148,8 +148,6 @@ def _differs_on_gpu(operation: Operation, operands: Sequence[Value], array: np.n
     """Whether a GPU has other values, as docs/gpu.md says."""
     if operation.name == "lcm":  # where it overflows, no two processors agree
         return True
-    if operation.name == "fft" and any(v.array.dtype.char == "e" for v in operands):  # NumPy scales in half precision
-        return True
     numbers = np.abs(np.stack([array.real, array.imag])) if array.dtype.kind == "c" else array
     tiny = np.finfo(np.float32).tiny
     small = array.dtype.char in "efF" and bool(((numbers != 0) & (np.abs(numbers) < tiny)).any())
