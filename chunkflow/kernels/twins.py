@@ -114,9 +114,9 @@ def _float_power(a: Any, b: Any, **kwargs: Any) -> Any:
 
 def _round(a: Any, decimals: int = 0, **kwargs: Any) -> Any:
     """In the numbers' own precision, step by step."""
-    if a.dtype.kind != "f" or decimals == 0:
+    if kwargs or a.dtype.kind != "f" or decimals == 0:
         return np.round(a, decimals, **kwargs)
-    power = a.dtype.type(10.0 ** abs(decimals))
+    power = a.dtype.type(float(f"1e{abs(decimals)}"))  # infinite beyond the dtype, as NumPy's
     return np.rint(a * power) / power if decimals > 0 else np.rint(a / power) * power
 
 

@@ -57,6 +57,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (np.round, (ODD, 2)),
     (np.round, ((np.arange(-3000, 3000) / 1000).astype("f2"), 2)),
     (np.around, (ODD.astype("f4") * 123, -1)),
+    (np.round, (ODD, 400)),
     (np.round, (WHOLE, -1)),
     (np.round, (SIDES * 1.25, 1)),
     (np.i0, (WHOLE > 0,)),
