@@ -9,8 +9,8 @@ algorithm; see D. H. Bailey (1990), "FFTs in external or hierarchical memory", J
 Results differ from NumPy's by rounding alone, and have its dtypes. Half precision is transformed in single precision,
 where NumPy scales it in half precision: by up to 1 part in 10,000 these are closer.
 
-`convolve` uses such transforms of blocks. On the CPU NumPy's library keeps tables for lines of each length. Budgets above
-1 MiB count those of transforms, and none those of `convolve`, whose lines are a block's.
+`convolve` uses such transforms of blocks. On the CPU NumPy's library keeps tables for lines of each length. Budgets
+above 1 MiB count those of transforms, and none those of `convolve`, whose lines are a block's.
 """
 
 from chunkflow.api.fourier.convolve import convolve
