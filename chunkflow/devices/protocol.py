@@ -28,6 +28,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection
 from chunkflow.core.pieces import Piece
 from chunkflow.devices.mover import Mover
+from chunkflow.kernels.protocol import Library
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -259,6 +260,9 @@ class Pool(Protocol):
     def release_host(self, buffers: list[HostBuffer]) -> None:
         """Give host buffers back."""
 
+    def trim(self) -> None:
+        """Return what is kept for later runs."""
+
     def rest(self) -> None:
         """End the calling thread's work: free what libraries keep for it. The memory stays with the pool."""
 
@@ -289,6 +293,14 @@ class Device(Protocol):
     @property
     def reserve(self) -> int:
         """Bytes of device memory that libraries are known to have taken outside every pool."""
+
+    def to_load(self, library: Library) -> int:
+        """Most bytes that a library takes outside every pool when the calling thread first uses it; 0 once it does."""
+        return 0
+
+    def load(self, library: Library) -> None:
+        """Let a library take what it needs for the calling thread, and count that in the `reserve`."""
+        return
 
     def free_memory(self) -> int:
         """Bytes of device memory that are free now."""

@@ -24,6 +24,7 @@ from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
+from chunkflow.engine import libraries
 from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
@@ -78,6 +79,8 @@ class _Opened:
     lease: Lease
     sources: tuple[Source, ...]
     args: tuple[Any, ...]
+    supposed: int = 0
+    """Bytes that libraries would take, beside the device's reserve."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,19 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             # The host computes on no element.
             elementwise = device.elementwise if all(stated.nest.extents) else None
             kernel = compiled(stated.declared.kernel, elementwise)
-            trial = _try(kernel, stated, opened, pool, limit, options)
+            if missing := libraries.load(kernel.libraries, leased):  # in a dry run, which takes nothing of the device
+                opened = replace(opened, supposed=missing)
+                trial = _try(compiled(stated.declared.kernel, None), stated, *_on_host(opened, limit), limit, options)
+            else:
+                trial = _try(kernel, stated, opened, pool, limit, options)
             run = _plan(kernel, opened, stated, trial, pool, limit, options)
         yield run
+
+
+def _on_host(opened: _Opened, limit: int) -> tuple[_Opened, Pool]:
+    """The same arrays, for a trial on the host."""
+    host = devices.resolve("cpu")
+    return replace(opened, device=host), host.pool(limit)
 
 
 def _open(arrays: Sequence[Any], options: Options, stack: ExitStack) -> _Opened:
@@ -160,7 +173,8 @@ def _plan(
     targets = stated.targets or tuple(stores.open_target(None, overwrite=False) for _ in nest.outputs)
     check_number(targets, trial, options)
     outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, declared.block, options)
-    known: dict[str, Any] = {"workspace": workspace, "reserve": device.reserve, "block": declared.block or block}
+    known: dict[str, Any] = {"workspace": workspace, "reserve": device.reserve + opened.supposed}
+    known["block"] = declared.block or block
     known |= {"tiles": declared.tiles, "strips": declared.strips}
     machine, fixed = device.machine, declared.blocking
     if fixed is not None:

@@ -14,29 +14,10 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
-from chunkflow.kernels.protocol import is_trial
+from chunkflow.kernels.protocol import calls, is_trial
 
 NORMS = (None, "backward", "ortho", "forward")
 """NumPy's normalizations."""
-
-
-TABLES, TABLES_OF_PRIMES = 3 * 16, 10 * 16
-"""Bytes for each element of a line that NumPy's library takes by itself, in double precision; the second one where the
-length has a prime factor larger than its root, of which it makes a convolution of twice the length."""
-
-
-def library_bytes(points: int) -> int:
-    """Bytes that NumPy's library takes for the transform of one line, and no hook of NumPy's counts.
-
-    >>> library_bytes(1000), library_bytes(1009)
-    (48000, 161440)
-    """
-    left, factor = points, 2
-    while factor * factor <= left:
-        while left % factor == 0:
-            left //= factor
-        factor += 1
-    return points * (TABLES_OF_PRIMES if left > 1 and left * left > points else TABLES)
 
 
 @dataclass(frozen=True)
@@ -76,6 +57,7 @@ class LineTransform:
         return found.astype("f2") if half and self.name == "irfft" else found
 
 
+@calls("FFT")
 def transformed(block: Any, steps: Sequence[LineTransform]) -> Any:
     """A block after several steps.
 
@@ -212,6 +194,7 @@ def fast_length(least: int) -> int:
     return best
 
 
+@calls("FFT")
 def convolved(block: Any, kernel: np.ndarray, dtype: np.dtype) -> Any:
     """Convolution of a block with a kernel of as many dimensions, where the kernel lies within the block.
 

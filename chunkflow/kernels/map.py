@@ -12,7 +12,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.nest import LoopNest, outputs_like
-from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.protocol import Kernel, Library, libraries_of
 from chunkflow.kernels.twins import suited
 
 
@@ -55,6 +55,10 @@ class MapKernel(Kernel):
         if "block_info" in self.wants:
             extra["block_info"] = self._block_info(nest, grid, index, box)
         return suited(self.fn, args)(*args, **self.kwargs, **extra)
+
+    @property
+    def libraries(self) -> frozenset[Library]:
+        return libraries_of(self.fn)
 
     @property
     def is_ufunc(self) -> bool:

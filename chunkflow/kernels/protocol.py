@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.system.context import run_variable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Library = Literal["BLAS", "FFT"]
+"""A kind of library that kernels call, and that takes memory of its own on a device."""
+
+_callers: dict[Hashable, frozenset[Library]] = {}
 
 _trial = run_variable("chunkflow_trial", False)
 
@@ -30,6 +37,28 @@ def trial() -> Iterator[None]:
         yield
     finally:
         _trial.reset(token)
+
+
+def calls(library: Library) -> Callable[[F], F]:
+    """Say that a function calls a library."""
+
+    def mark(fn: F) -> F:
+        _callers[fn] = frozenset({library})
+        return fn
+
+    return mark
+
+
+def libraries_of(fn: Callable[..., Any]) -> frozenset[Library]:
+    """Libraries that a function is known to call; of a user's own nothing is known.
+
+    >>> libraries_of(np.sqrt)
+    frozenset()
+    """
+    try:
+        return _callers.get(fn, frozenset())
+    except TypeError:  # it has no hash
+        return frozenset()
 
 
 class Kind(Enum):
@@ -77,6 +106,11 @@ class Kernel(ABC):
     def tf32(self) -> bool:
         """Whether a device may round factors of single precision for its tensor cores."""
         return False
+
+    @property
+    def libraries(self) -> frozenset[Library]:
+        """Libraries that it is known to call."""
+        return frozenset()
 
     @property
     def is_ufunc(self) -> bool:
@@ -204,6 +238,11 @@ class KernelWrapper(Fold, Carry, MultiKernel):
     @property
     def tf32(self) -> bool:
         return bool(self.kernel.tf32)
+
+    @property
+    def libraries(self) -> frozenset[Library]:
+        found: frozenset[Library] = self.kernel.libraries
+        return found
 
     @property
     def state_size(self) -> float:

@@ -59,8 +59,9 @@ def checking(mode: str, *, staged: bool, drop: Edge | None = None, **sizes: Any)
 
 
 def _with_libraries(device: Any) -> Any:
-    """A GPU after its first product, and what it decodes: budgets a few MiB above what is reserved know all of it."""
+    """A GPU after its first product and transform, and what it decodes: budgets above the reserve know all of it."""
     chunkflow.matmul(np.ones((2, 2)), np.ones((2, 2)), device=device)
+    device.load("FFT")
     for known in device.machine.decodings:
         device.decoder(known.codec)
     return device

@@ -9,6 +9,10 @@ a tiny run of the same kind before, so that all is imported:
   The C library gives back at once what is freed in blocks of 128 KiB and more (`MALLOC_MMAP_THRESHOLD_`): what its heap
   keeps for later is no part of a budget.
 
+With ``--device cuda`` each run is made once, in a process of its own that has the bare context of the card and nothing
+else, and the driver is asked each millisecond what is free: what libraries take counts. No other process may use the
+card meanwhile.
+
 Runs that are refused count as others do. What is returned in memory is the caller's.
 """
 
@@ -40,20 +44,29 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import zarr
+from support.budgets import DriverMemory
 from zarr.codecs import BloscCodec, ZstdCodec
 
 import chunkflow as cf
 
-LEAST, MOST = 2 << 20, 256_000_000
-"""Budgets."""
 
-LARGEST = 96 << 20
-"""Bytes of the largest arrays."""
+class Limits(NamedTuple):
+    """Bytes that are drawn for a device."""
+
+    least: int
+    """of the smallest budget"""
+    most: int
+    """of the largest one"""
+    largest: int
+    """of the largest array"""
+
+
+LIMITS = {"cpu": Limits(2 << 20, 256_000_000, 96 << 20), "cuda": Limits(64_000_000, 1_000_000_000, 768 << 20)}
 
 HEAP = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
 
-SLACK = 3 << 20
-"""Bytes by which a process may grow beside its budget: stacks, and what the heap keeps."""
+SLACK = {"traced": 0, "process": 3 << 20, "driver": 0}
+"""Bytes beside the budget by each figure: a process has stacks, and what its heap keeps."""
 
 
 class Data(NamedTuple):
@@ -305,6 +318,7 @@ class Case:
     chunks: tuple[int, ...]
     budget: int
     seed: int
+    device: str = "cpu"
 
     def __str__(self) -> str:
         name = OPERATIONS[self.operation].name
@@ -316,15 +330,16 @@ class Case:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-def drawn(number: int, seed: int, names: str = "", most: int = MOST) -> Case:
-    """The case of a number."""
+def drawn(number: int, seed: int, names: str = "", device: str = "cpu", most: int = 0) -> Case:
+    """The case of a number, with budgets up to `most`, or those of the device."""
+    limits = LIMITS[device]
     r = random.Random(f"{seed} {number}")
     among = [i for i, o in enumerate(OPERATIONS) if names in o.name]
     operation = among[number % len(among)]
     facts = OPERATIONS[operation]
-    budget = int(LEAST * (most / LEAST) ** r.random())
+    budget = int(limits.least * ((most or limits.most) / limits.least) ** r.random())
     dtype, dims = r.choice(facts.dtypes), r.choice(facts.dims)
-    elements = min(LARGEST, int(budget * r.uniform(1.2, 6))) // np.dtype(dtype).itemsize
+    elements = min(limits.largest, int(budget * r.uniform(1.2, 6))) // np.dtype(dtype).itemsize
     shape: list[int] = []
     for left in range(dims, 1, -1):  # sides of several lengths
         side = int(min(elements // 4, 3000) ** r.uniform(0.3, 1)) + 3 if left > 1 else elements
@@ -337,7 +352,8 @@ def drawn(number: int, seed: int, names: str = "", most: int = MOST) -> Case:
     while math.prod(chunks) > target and max(chunks) > 1:
         axis = r.choice([a for a, n in enumerate(chunks) if n > 1])
         chunks[axis] = -(-chunks[axis] // 2)
-    return Case(number, operation, r.choice(FORMATS), dtype, tuple(shape), tuple(chunks), budget, r.randrange(1 << 30))
+    format, noise = r.choice(FORMATS), r.randrange(1 << 30)
+    return Case(number, operation, format, dtype, tuple(shape), tuple(chunks), budget, noise, device)
 
 
 def put(folder: Path, case: Case, shape: tuple[int, ...]) -> Data:
@@ -445,7 +461,7 @@ def ran(case: Case, data: Data, folder: Path) -> tuple[str, int]:
     place = folder / "out"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    how = {"budget": case.budget, "device": "cpu"}
+    how = {"budget": case.budget, "device": case.device}
     try:
         value = OPERATIONS[case.operation].run(data, str(place), random.Random(case.seed), how)
     except cf.BudgetError:
@@ -458,15 +474,18 @@ def ran(case: Case, data: Data, folder: Path) -> tuple[str, int]:
 
 
 class Seen(NamedTuple):
-    """What was measured of a run: bytes beside what it returns."""
+    """What was measured of a run: bytes beside what it returns, by each figure."""
 
     outcome: str
-    traced: int
-    process: int
+    figures: dict[str, int]
+
+    def over(self, budget: int) -> list[str]:
+        """The figures by which the run took more than its budget."""
+        return [name for name, taken in self.figures.items() if taken > budget + SLACK[name]]
 
 
 def measured(case: Case, folder: Path) -> Seen:
-    """Make a run twice, and measure it."""
+    """Make a run, and measure it."""
 
     def prepare(tell: Callable[[Any], None]) -> None:
         (folder / "tiny").mkdir()
@@ -499,19 +518,32 @@ def measured(case: Case, folder: Path) -> Seen:
         _, returned = ran(case, data, folder)
         tell(returned)
 
+    def ask_driver(tell: Callable[[Any], None]) -> None:
+        from cupy.cuda import runtime
+
+        warnings.simplefilter("ignore")
+        runtime.free(0)  # the bare context
+        memory = DriverMemory(runtime.memGetInfo()[0])
+        with memory.sampled():
+            outcome, _ = ran(case, data, folder)
+        tell([outcome, memory.taken])
+
+    if case.device == "cuda":
+        ((outcome, taken),), _ = forked(ask_driver)
+        return Seen(outcome, {"driver": taken})
     ((outcome, traced),), _ = forked(trace)
     (before, returned), most = forked(grow, watch=True)
-    return Seen(outcome, traced, most - before - returned)
+    return Seen(outcome, {"traced": traced, "process": most - before - returned})
 
 
-def imported() -> None:
-    """Import what runs import, so that children need not. Their threads must not be here."""
+def imported(device: str) -> None:
+    """Import what runs import, so that children need not. Their threads and contexts must not be here."""
 
     def work(tell: Callable[[Any], None]) -> None:
         warnings.simplefilter("ignore")
         for number in range(len(OPERATIONS)):
             with tempfile.TemporaryDirectory() as name:
-                case = drawn(number, 0)
+                case = drawn(number, 0, device=device)
                 ran(
                     case,
                     put(Path(name), case, tuple(min(n, t) for n, t in zip(case.shape, TINY, strict=False))),
@@ -533,42 +565,45 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     parser.add_argument("--seed", type=int, default=0, help="draws them again")
     parser.add_argument("--only", default="", help="part of the operations' names")
-    parser.add_argument("--most", type=int, default=MOST, help="the largest budget")
+    parser.add_argument("--device", choices=LIMITS, default="cpu")
+    parser.add_argument("--most", type=int, default=0, help="the largest budget")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no run is begun later")
     parser.add_argument("--all", action="store_true", help="print each run")
     options = parser.parse_args()
     if HEAP.items() - os.environ.items():
         return subprocess.run(
             [sys.executable, "-m", "torture.budgets", *sys.argv[1:]], env=os.environ | HEAP
         ).returncode
-    over: dict[str, int] = {"traced": 0, "process": 0, "failed": 0, "refused": 0}
-    imported()
+    end = time.monotonic() + options.seconds
+    done = failed = refused = 0
+    over: dict[str, int] = {}
+    imported(options.device)
     numbers = range(options.first, options.first + options.number)
-    cases = ROWS if options.rows else [drawn(n, options.seed, options.only, options.most) for n in numbers]
-    for case in cases:
+    drawings = (drawn(n, options.seed, options.only, options.device, options.most) for n in numbers)
+    for case in ROWS if options.rows else drawings:
+        if time.monotonic() > end:
+            break
+        done += 1
         with tempfile.TemporaryDirectory(prefix="torture") as name:
             try:
                 seen = measured(case, Path(name))
             except ChildProcessError as error:
-                over["failed"] += 1
+                failed += 1
                 print(f"{case}: {error}", flush=True)
                 continue
-        over["refused"] += seen.outcome == "refused"
-        wrong = {"traced": seen.traced > case.budget, "process": seen.process > case.budget + SLACK}
-        for kind, is_so in wrong.items():
-            over[kind] += is_so
-        if options.all or any(wrong.values()):
-            print(
-                f"{case}: {seen.outcome}, traced {seen.traced / case.budget:.3f}, process "
-                f"{seen.process / case.budget:.3f} ({(seen.process - case.budget) / 2**20:+.2f} MiB)"
-                f"{' WRONG' if any(wrong.values()) else ''}",
-                flush=True,
+        refused += seen.outcome == "refused"
+        wrong = seen.over(case.budget)
+        for name in seen.figures:
+            over[name] = over.get(name, 0) + (name in wrong)
+        if options.all or wrong:
+            figures = ", ".join(
+                f"{name} {taken / case.budget:.3f} ({(taken - case.budget) / 2**20:+.2f} MiB)"
+                for name, taken in seen.figures.items()
             )
-    print(
-        f"{len(cases)} runs, {over['refused']} refused: {over['traced']} traced over the budget, {over['process']} "
-        f"by process memory, {over['failed']} failed",
-        flush=True,
-    )
-    return int(bool(over["traced"] or over["process"] or over["failed"]))
+            print(f"{case}: {seen.outcome}, {figures}{' WRONG' if wrong else ''}", flush=True)
+    counts = ", ".join(f"{count} by {name}" for name, count in over.items())
+    print(f"{done} runs, {refused} refused: over the budget {counts}, {failed} failed", flush=True)
+    return int(any(over.values()) or failed > 0)
 
 
 if __name__ == "__main__":

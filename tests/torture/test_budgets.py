@@ -17,11 +17,20 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(
-    "which", [["--rows"], ["--number", "24", "--most", "6000000", "--seed", "1"]], ids=["known", "drawn"]
+    "which",
+    [
+        pytest.param(["--rows"], id="known"),
+        pytest.param(["--number", "24", "--most", "6000000", "--seed", "1"], id="drawn"),
+        pytest.param(
+            ["--device", "cuda", "--first", "51", "--number", "8", "--most", "160000000", "--seed", "1"],
+            id="products on a GPU",  # each loads a library
+            marks=pytest.mark.gpu,
+        ),
+    ],
 )
 def test_no_run_takes_more_than_its_budget(which: list[str], tmp_path: Path) -> None:
     pytest.importorskip("h5py")
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "torture.budgets", *which],
         env=os.environ | {"PYTHONPATH": path, "TMPDIR": str(tmp_path)},

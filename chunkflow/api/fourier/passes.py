@@ -22,12 +22,16 @@ from chunkflow.core.nest import Along, Output, nest, output_axes
 from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
+from chunkflow.engine import libraries
 from chunkflow.engine.budget import lease
+from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.options import BudgetLike
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentTypeError, BudgetError
-from chunkflow.kernels.fourier import LineTransform, library_bytes, transformed
+from chunkflow.kernels.fourier import LineTransform, transformed
+from chunkflow.kernels.fourier_memory import cufft_bytes, cupy_bytes, numpy_bytes
 from chunkflow.kernels.map import SLOT, MapKernel
+from chunkflow.kernels.protocol import libraries_of
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores.memory import ArraySource
@@ -66,10 +70,14 @@ def plan_transform(
                 f"{found.name} does not compute with dtype {source.dtype} of {source.name}: convert it, or use "
                 "device='cpu'"
             )
-        lanes = found.machine.lanes if found.xp is np else 0
-        tables = lanes * max([library_bytes(step.points) for step in steps], default=0)
-        aside = min(tables, max(0, limit - OBJECTS_FROM))  # smaller budgets bound blocks alone
-        search = _PassSearch(name, source, target, found, pool, limit - aside, on_disk, strict, aside, tables)
+        missing = libraries.load(libraries_of(transformed), leased)
+        if found.xp is np:
+            tables = found.machine.lanes * max([numpy_bytes(step.points) for step in steps], default=0)
+            aside = min(tables, max(0, limit - OBJECTS_FROM))  # smaller budgets bound blocks alone
+        else:
+            tables = cufft_bytes(steps)
+            aside = min(tables, limit)
+        search = _PassSearch(name, source, target, found, pool, limit - aside, on_disk, strict, aside, tables, missing)
         return search.plan(tuple(steps))
 
 
@@ -89,6 +97,8 @@ class _PassSearch:
     """Bytes of the budget that are left for the tables of the library, beside the `limit` of passes."""
     tables: int = 0
     """Bytes of these tables. A budget that holds lines, and not them too, is one that bounds blocks alone."""
+    missing: int = 0
+    """Bytes that libraries would take, beside the device's reserve."""
     measured: dict[TransformPass, float] = field(default_factory=dict)
 
     def plan(self, steps: tuple[LineTransform, ...]) -> TransformPlan:
@@ -174,7 +184,7 @@ class _PassSearch:
         if max(least) > self.limit:
             worst = groups[least.index(max(least))][0]
             needed, limit = max(least), self.limit + self.aside
-            needed += self.tables if needed > OBJECTS_FROM else 0
+            needed += self.tables if needed > OBJECTS_FROM or self.device.xp is not np else 0
             raise BudgetError(
                 f"a line along axis {worst.axis}, of {max(worst.points, self.source.shape[worst.axis])} elements, "
                 f"takes {format_bytes(needed)} on the device and the budget is {format_bytes(limit)} "
@@ -211,6 +221,8 @@ class _PassSearch:
                 least = max(least, error.smallest or self.limit + 1)
                 if least > max(4 * self.limit, MEASURED):
                     break
+                if self.device.xp is not np:  # what has no room is not tried
+                    self._suppose(each)
         return least or self.limit
 
     # -- Memory of a pass ------------------------------------------------------------------------------------
@@ -220,6 +232,8 @@ class _PassSearch:
         least = each.held
         if not math.prod(each.shape):
             return least
+        if each not in self.measured and self.device.xp is not np and is_dry():
+            self._suppose(each)
         if each not in self.measured:
             # NumPy's memory is proportional to the elements. A GPU's library makes plans that depend on the lengths.
             trial = each if self.device.xp is not np else each.smaller(TRIED)
@@ -231,6 +245,10 @@ class _PassSearch:
             spare = 1.0 if self.device.xp is np else 1.5
             self.measured[each] = float(math.ceil(spare * seen.workspace))
         return max(least, self.measured[each])
+
+    def _suppose(self, each: TransformPass) -> None:
+        """Take the steps' memory to be the most that it may be, and call nothing."""
+        self.measured[each] = cupy_bytes(each.shape, each.dtype, each.steps) / math.prod(each.shape)
 
     def _fitting(self, each: TransformPass, source: ArraySpec, sink: ArraySpec, room: int, sides: Shape) -> bool:
         try:
@@ -260,15 +278,17 @@ class _PassSearch:
         device = self.device
         return make_plan(
             op, [source], [sink], device.machine, limit,
-            workspace=workspace, reserve=device.reserve, block=block, tiles=True,
+            workspace=workspace, reserve=device.reserve + self.missing, block=block, tiles=True,
         )  # fmt: skip
 
     # -- Arrays between passes -------------------------------------------------------------------------------
 
     def _spec(self, shape: Shape, dtype: np.dtype, chunks: Shape) -> ArraySpec:
-        """An array between two passes."""
+        """An array between two passes. If it is like the output, that takes it: it may be an array in a file."""
         if not self.on_disk:
-            return ArraySpec("the array between two passes", shape, dtype, storage=Storage(in_memory=True))
+            is_output = (shape, dtype) == (self.target.shape, self.target.dtype)
+            storage = self.target.storage if is_output else Storage(in_memory=True)
+            return ArraySpec("the array between two passes", shape, dtype, storage=storage)
         return ArraySpec("the array between two passes", shape, dtype, chunks=chunks or None)
 
     def _between(

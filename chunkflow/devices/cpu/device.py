@@ -223,6 +223,9 @@ class NumpyPool:
     def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
         """Nothing to do: NumPy allocates from the system."""
 
+    def trim(self) -> None:
+        """Nothing to do: nothing is kept."""
+
     def allocate(self, nbytes: int) -> np.ndarray:
         if self.used + nbytes > self.limit:
             raise MemoryError(f"{nbytes} bytes asked for, {self.used} of {self.limit} in use")

@@ -17,7 +17,7 @@ from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, within
 from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ResultError, ResultTypeError
-from chunkflow.kernels.protocol import KernelWrapper, MultiKernel
+from chunkflow.kernels.protocol import KernelWrapper, Library, MultiKernel
 from chunkflow.system.references import only_listed
 
 Axes = tuple[int | None, ...]
@@ -191,6 +191,11 @@ class Fused(MultiKernel):
         return self.folding[0].shapes(nest) if len(self.folding) == 1 and self.folding[0] is not None else None
 
     @property
+    def libraries(self) -> frozenset[Library]:
+        calls = [i.kernel for i, _ in self.program if isinstance(i, Call)]
+        return frozenset().union(*(k.libraries for k in (*calls, *self.folding) if k is not None))
+
+    @property
     def most_counts(self) -> int:
         return max([part.most_counts for part in self.folding if part is not None], default=0)
 
@@ -257,6 +262,10 @@ class Feeding(KernelWrapper):
     feeds: Fused
     kernel: Any
     nest: LoopNest
+
+    @property
+    def libraries(self) -> frozenset[Library]:
+        return super().libraries | self.feeds.libraries
 
     def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
         """The fed kernel's own nest."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.kernels.linalg.gemm import Tile, add_product, mirror, working
-from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.protocol import Fold, Library
 
 
 def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> ProductNest:
@@ -70,6 +70,7 @@ class Gram(Fold):
     """``x.conj().T @ x``, block of rows by block of rows; `tf32` as for `chunkflow.kernels.linalg.product.Product`."""
 
     data_independent = True
+    libraries: ClassVar[frozenset[Library]] = frozenset({"BLAS"})
     result: np.dtype
     tf32: bool = False
 
@@ -119,6 +120,7 @@ class Moments(Fold):
     """
 
     data_independent = True
+    libraries: ClassVar[frozenset[Library]] = frozenset({"BLAS"})
     samples: tuple[int, ...]
     wide: np.dtype
     ddof: int

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.product_nest import Axes, ProductNest
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.linalg.gemm import Pair, Tile, add_product, multiplied, working
-from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.protocol import Fold, Library
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Product(Fold):
     """
 
     data_independent = True
+    libraries: ClassVar[frozenset[Library]] = frozenset({"BLAS"})
     terms: tuple[tuple[int | None, ...], ...]
     kept: Axes
     work: np.dtype

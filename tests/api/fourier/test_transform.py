@@ -256,6 +256,15 @@ def test_any_source_and_any_sink(source: str, sink: str, place: Place, tmp_path:
     assert set(os.listdir(tmp_path)) <= before
 
 
+def test_the_smallest_budget_is_right_where_the_output_takes_the_array_between(tmp_path: Path) -> None:
+    x = cf.fft.fftn(cf.open(noise((2, 2, 8), "f8")))
+    out = np.lib.format.open_memmap(tmp_path / "y.npy", "w+", "c16", x.shape)
+    with pytest.raises(cf.BudgetError) as refused:
+        cf.store(x, out, budget=1, device="cpu")
+    cf.store(x, out, budget=refused.value.smallest, device="cpu")
+    close(np.load(tmp_path / "y.npy"), np.asarray(x))
+
+
 def test_in_place() -> None:
     x = noise((40, 30), "c16")
     expected = np.fft.fftn(x)
