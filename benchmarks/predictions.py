@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.predictions [--mb 200] [--only WORD ...] [--directory DIR]`` prints for each pair the seconds
 that `explain` predicts beforehand, those of the run, and their ratio: medians of five, taken in turn after one that
-does not count, from files that are in memory and on the disk. A star marks ratios beyond 2. Calibrate the machine
-before (``python -m chunkflow calibrate --device cpu``). Predictions count what others take of the cores; but that
-changes from moment to moment, and ratios with it. A virtual machine may wait for memory that its host takes back.
+does not count, from files that are in memory and on the disk. A star marks ratios beyond 2. These pairs are measured
+again at the end: what a machine's host does meanwhile does not last. Calibrate the machine before (``python -m
+chunkflow calibrate --device cpu``). Predictions count what others take of the cores; but that changes from moment to
+moment, and ratios with it. A virtual machine may wait for memory that its host takes back.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,26 +136,35 @@ def main() -> None:
     given = parser.parse_args()
     rows = given.mb * 1_000_000 // (4 * SIDE) // 16 * 16
     x = (np.random.default_rng(0).integers(0, 1000, (rows, SIDE)) / 8).astype("f4")
-    beyond, pairs = [], 0
     with tempfile.TemporaryDirectory(dir=given.directory) as folder:
-        for source, array in written(Path(folder), x).items():
-            for name, make in OPERATIONS.items():
-                pair = f"{source}: {name}"
-                if not all(word in pair for word in given.only):
-                    continue
-                op, args, options = make(array)
-                options = {k: os.path.join(folder, v) if k == "out" else v for k, v in options.items()}
-                expected, found = compared(op, args, options)
-                if expected is None:
-                    print(f"{pair:36} none predicted, took {found:8.4f} s", flush=True)
-                    continue
-                ratio = found / expected
-                pairs += 1
-                if not 1 / WITHIN <= ratio <= WITHIN:
-                    beyond.append(ratio)
-                star = "*" if beyond and beyond[-1] == ratio else ""
-                print(f"{pair:36} predicted {expected:8.4f} s, took {found:8.4f} s: {ratio:6.2f} {star}", flush=True)
-    print(f"{pairs - len(beyond)} of {pairs} within a factor of {WITHIN:g}; beyond it by {sorted(beyond)}")
+        pairs = {
+            f"{source}: {name}": partial(make, array)
+            for source, array in written(Path(folder), x).items()
+            for name, make in OPERATIONS.items()
+            if all(word in f"{source}: {name}" for word in given.only)
+        }
+        ratios = {pair: shown(pair, make, folder) for pair, make in pairs.items()}
+        beyond = [pair for pair, ratio in ratios.items() if ratio is not None and not 1 / WITHIN <= ratio <= WITHIN]
+        again = [shown(f"{pair}, again", pairs[pair], folder) for pair in beyond]
+    number = sum(ratio is not None for ratio in ratios.values())
+    print(f"{number - len(beyond)} of {number} within a factor of {WITHIN:g}")
+    if again:
+        lasting = sorted(ratio for ratio in again if ratio is not None and not 1 / WITHIN <= ratio <= WITHIN)
+        print(f"of the others, measured again at the end, {len(again) - len(lasting)} are; not {lasting}")
+
+
+def shown(pair: str, make: Callable[[], Made], folder: str) -> float | None:
+    """Print the line of a pair; its ratio, if there is a prediction."""
+    op, args, options = make()
+    options = {k: os.path.join(folder, v) if k == "out" else v for k, v in options.items()}
+    expected, found = compared(op, args, options)
+    if expected is None:
+        print(f"{pair:42} none predicted, took {found:8.4f} s", flush=True)
+        return None
+    ratio = found / expected
+    star = "" if 1 / WITHIN <= ratio <= WITHIN else "*"
+    print(f"{pair:42} predicted {expected:8.4f} s, took {found:8.4f} s: {ratio:6.2f} {star}", flush=True)
+    return ratio
 
 
 if __name__ == "__main__":

@@ -143,6 +143,15 @@ class ScratchFiles:
         seconds = {"encode": encoded - plain, "decode": decoded - summed}
         return {name: x.nbytes / max(taken * lanes, 1e-9) for name, taken in seconds.items() if taken > 0}
 
+    def handling(self, options: dict[str, Any]) -> float:
+        """Seconds for each chunk of blocks that have some, beyond those of blocks in memory."""
+        x, each = self.array[:BLOCKS], {"chunks": (BLOCKS // 64, -1), **options}
+        with TemporaryDirectory(dir=self.folder) as folder:
+            out = scratch_array(f"{folder}/new.zarr", x.shape, x.dtype, (1, x.shape[1]))
+            mapping.map(np.negative, x, out=out, **options)
+            chunked, plain = (_seconds(partial(sums.sum, y, **each)) for y in (f"{folder}/new.zarr", x))
+        return max((chunked - plain) / len(x), 0.0)
+
     def disk(self, options: dict[str, Any]) -> float:
         """Bytes per second of a file that is not in memory; 0 if files stay in memory, or if that is not known."""
         array = np.ones(max(self.array.nbytes // 4, OLD) // 4, "f4")
@@ -184,7 +193,8 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
         with _planned(device, machine):
             few = x[:BLOCKS]
             many, one = (_seconds(partial(mapping.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
-        machine = replace(machine, overhead=max((many - one) / BLOCKS, 1e-6))
+            chunks = machine.handling if machine.staged else files.handling(options)
+        machine = replace(machine, overhead=max((many - one) / BLOCKS, 1e-6), handling=chunks)
         with _planned(device, machine):
             runs: dict[str, Callable[[], Any]] = {
                 "a sum": lambda: sums.sum(x, **options),

@@ -159,7 +159,7 @@ def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: b
         raise ArgumentError(f"{measured_rates.VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
     before = found.machine
     result = tuned(found, nbytes, folder)
-    for name in (*measured_rates.RATES, "overhead", *measured_rates.SIZES):
+    for name in (*measured_rates.RATES, *measured_rates.SECONDS, *measured_rates.SIZES):
         if not getattr(result.machine, name):
             continue  # it has none of its own, and counts as another
         print(f"  {name:<10}{getattr(result.machine, name):>12.4g}   before {getattr(before, name):.4g}")

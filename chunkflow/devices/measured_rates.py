@@ -28,6 +28,9 @@ ABSENT = ("create", "scatter", "separate", "disk", "fresh", "multiply")
 RATES = ("read", "upload", "compute", "download", "write", "decode", "encode", *ABSENT)
 """Bytes, or multiply-adds, per second."""
 
+SECONDS = ("overhead", "handling")
+"""Seconds for each block, and for each chunk that is read."""
+
 SIZES = {"threads": (1, 256), "piece": (4 << 10, 1 << 30)}
 """Integers, with their least and greatest values."""
 
@@ -79,7 +82,7 @@ def keep(machine: Machine, model: str) -> Path:
         raise ArgumentError(f"{VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
     import json
 
-    values = {name: getattr(machine, name) for name in (*RATES, *SIZES, "overhead")}
+    values = {name: getattr(machine, name) for name in (*RATES, *SIZES, *SECONDS)}
     partial = where.with_suffix(f".{os.getpid()}")
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
@@ -109,12 +112,12 @@ def _checked(values: object) -> dict[str, Any]:
         raise ValueError("it holds no table")
     found: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in (*RATES, *SIZES, "overhead"):
+        if name not in (*RATES, *SIZES, *SECONDS):
             raise ValueError(f"it has an unknown entry {name!r}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise ValueError(f"{name} is {value!r}, which is no rate")
-        low, high = SIZES.get(name, (0 if name in ("overhead", *ABSENT) else 1, math.inf))
-        if 0 < value < 1 and name not in ("overhead", *SIZES):
+        low, high = SIZES.get(name, (0 if name in (*SECONDS, *ABSENT) else 1, math.inf))
+        if 0 < value < 1 and name not in (*SECONDS, *SIZES):
             raise ValueError(f"{name} is {value!r}, which is less than a byte per second")
         if not low <= value <= high or (name in SIZES and not isinstance(value, int)):
             raise ValueError(f"{name} is {value!r}, and must be between {low} and {high}")

@@ -43,7 +43,8 @@ def plan_of(
         candidate.op.work,
         ring.readers if machine.staged else coding.decoders,
         coding.encoders,
-        candidate.blocks * coding.waits * LATENCY + load.chunks * machine.handling,
+        candidate.blocks * coding.waits * LATENCY,
+        load.chunks * machine.handling,
         load.unpacking,
         candidate.rows,
     )

@@ -70,6 +70,7 @@ def estimate(
     decoders: float = 1,
     encoders: int = 1,
     waits: float = 0.0,
+    handling: float = 0.0,
     unpacking: float = 0.0,
     rows: int | None = None,
 ) -> Estimate:
@@ -77,8 +78,9 @@ def estimate(
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
     chunks decoded and encoded by so many threads; where staged, that is the share of all threads that reads and
-    decodes. `waits` are seconds of waiting for servers, `unpacking` are those in which the device decodes. Blocks of
-    one of the `rows` are computed one after the other; without them each by itself.
+    decodes. `waits` are seconds of waiting for servers, `handling` are those that chunks take beside their bytes, and
+    `unpacking` those in which the device decodes. Blocks of one of the `rows` are computed one after the other; without
+    them each by itself.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -93,6 +95,7 @@ def estimate(
         "write": written(machine, traffic, lanes) + traffic.encode / (machine.encode * encoders),
     }
     if machine.staged:
+        stages["read"] += handling
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download
         if unpacking:
@@ -107,7 +110,7 @@ def estimate(
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
-        seconds = total / lanes * ragged(rows, lanes) + handed
+        seconds = total / lanes * ragged(rows, lanes) + handed + handling  # of which lanes wait for one another
         return Estimate(seconds, stages, seconds, handed)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:

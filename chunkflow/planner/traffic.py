@@ -64,7 +64,10 @@ def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:
     total = int((2 * working - held - kept) * times)
     if op.single and machine.accumulates:
         total = int(sum(candidate.bytes_in) * times)  # the tile is read and written while its elements are computed
-    if not machine.cache or working <= machine.cache:
+    # A lane fills one slot after the other: what it reads into them is written to memory unless all of them fit.
+    turns = max(1, candidate.depth // candidate.lanes) - 1
+    filled = sum(n for n, s in zip(candidate.bytes_in, problem.operands, strict=True) if not s.storage.in_memory)
+    if not machine.cache or working + turns * filled <= machine.cache:
         return total, 0
     if candidate.tile == candidate.block:
         return total, total
