@@ -64,11 +64,13 @@ def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:
     total = int((2 * working - held - kept) * times)
     if op.single and machine.accumulates:
         total = int(sum(candidate.bytes_in) * times)  # the tile is read and written while its elements are computed
-    # A lane fills one slot after the other: what it reads into them is written to memory unless all of them fit.
-    turns = max(1, candidate.depth // candidate.lanes) - 1
-    filled = sum(n for n, s in zip(candidate.bytes_in, problem.operands, strict=True) if not s.storage.in_memory)
-    if not machine.cache or working + turns * filled <= machine.cache:
+    if not machine.cache:
         return total, 0
+    if working <= machine.cache:
+        # A lane fills one slot after the other: what it reads into them is written to memory unless all of them fit.
+        filled = sum(n for n, s in zip(candidate.bytes_in, problem.operands, strict=True) if not s.storage.in_memory)
+        slots = max(1, candidate.depth // candidate.lanes)
+        return total, int(filled * times) if slots * filled > machine.cache else 0
     if candidate.tile == candidate.block:
         return total, total
     # A tile's temporaries stay in the cache. Its results are fetched once more to be stored, or twice if they are
