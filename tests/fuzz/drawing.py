@@ -129,10 +129,15 @@ class Drawing:
 
     def other(self, x: Value, kinds: str = "biufc", same_shape: bool = False) -> Value:
         """Another value that broadcasts against one, or itself."""
-        # What runs at once broadcasts xarray's arrays by the names of their dimensions.
-        alike = [v for v in self.values if self.form != "eager" or v.array.ndim == x.array.ndim]
+        alike = [v for v in self.values if self.form != "eager" or _same_names(v, x)]
         fitting = [v for v in alike if v.array.dtype.kind in kinds and v.exact and fits(v, x, same_shape)]
         return self.choice([x, *fitting]) if fitting else x
+
+
+def _same_names(one: Value, other: Value) -> bool:
+    """Whether two arrays broadcast as NumPy's do: what runs at once broadcasts xarray's by the names of dimensions."""
+    labelled, moved = one.labelled or other.labelled, one.moved or other.moved
+    return one is other or (one.array.ndim == other.array.ndim and not (labelled and moved))
 
 
 def fits(one: Value, other: Value, same_shape: bool) -> bool:

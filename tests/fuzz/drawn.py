@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.fuzz import oracles, sources
 from tests.fuzz.drawing import MOST, Drawing
-from tests.fuzz.operations import FAMILIES, LIMITS, NAMES, Call, Operation
+from tests.fuzz.operations import FAMILIES, LIMITS, NAMES, SAME_AXES, Call, Operation
 from tests.fuzz.program import Program, Value, largest, names
 
 NUMPY: dict[str, Any] = {
@@ -67,10 +67,11 @@ def _source(d: Drawing, number: int) -> Value:
     value = Value(number, array, "", [f"a{number} = {text}"], [], scale=largest(array), must_raise=kind.must_raise)
     value.labels = (f"source: {kind.name}", f"dtype: {array.dtype.str.replace('|', '<')}")
     value.lazy = d.form != "eager"
+    value.labelled = "xarray" in kind.name
     made = f"s{number}" if value.lazy else value.name
     value.ours = sources.named(kind.lines(d, array), a=value.wanted, x=made)
     if value.lazy:
-        data = ".data" if "xarray" in kind.name else ""
+        data = ".data" if value.labelled else ""
         value.ours.append(f"{value.name} = cf.open({made}){data}")
     return value
 
@@ -118,6 +119,8 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
     if not exact and array.dtype.kind in "fc":
         value.real = min(value.real, array.real.dtype.itemsize)
     value.signed = operation.signed and all(v.signed for v in operands)
+    value.labelled = any(v.labelled for v in operands)
+    value.moved = operation.name not in SAME_AXES or any(v.moved for v in operands)
     value.must_raise = array.size > 0 and any(v.must_raise for v in operands)
     ours = [v.name for v in operands]
     if d.form == "eager":

@@ -981,6 +981,11 @@ def _convolve(d: Drawing, x: Value) -> Call | None:
 
 add("convolve", _convolve, kinds="f", dims=(1, 3), rounds=True, gentle=True, filled=True, signed=False, lazily="ours")
 
+SAME_AXES = {operation.name for family in ("elementwise", "scans", "transforms") for operation in FAMILIES[family]} | {
+    *("map", "map_overlap", "stencil", "flip", "roll", "repeat", "pad", "copy")
+}
+"""Operations whose results have the dimensions of their first operand, in order."""
+
 NAMES = {operation.name: operation for operations in FAMILIES.values() for operation in operations}
 LIMITS = {2: 1e3, 4: 1e30, 8: 1e280}
 """Numbers that sums and products may reach, by bytes of a real number: larger ones could overflow in one order only."""

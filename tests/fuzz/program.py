@@ -54,6 +54,10 @@ class Value:
     labels: tuple[str, ...] = ()
     """What is counted of it, as ``"source: npy"``."""
     lazy: bool = False
+    labelled: bool = False
+    """Whether it is made of an array of xarray's, whose dimensions have names."""
+    moved: bool = False
+    """Whether these names may stand in another order, or for fewer dimensions."""
     must_raise: bool = False
     ended: bool = False
     """Whether no further statement follows."""
