@@ -31,6 +31,9 @@ RATES = ("read", "upload", "compute", "download", "write", "decode", "encode", *
 SECONDS = ("overhead", "handling")
 """Seconds for each block, and for each chunk that is read."""
 
+LONGEST = 1.0
+"""Most seconds of these that are believed."""
+
 SIZES = {"threads": (1, 256), "piece": (4 << 10, 1 << 30)}
 """Integers, with their least and greatest values."""
 
@@ -67,7 +70,7 @@ def kept(machine: Machine, model: str) -> Machine:
         return replace(machine, **_checked(json.loads(where.read_text(encoding="utf-8"))))
     except FileNotFoundError:
         return machine
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
         warnings.warn(f"rates in {where} are not used: {error}. Run `chunkflow calibrate` again", stacklevel=2)
         return machine
 
@@ -116,7 +119,8 @@ def _checked(values: object) -> dict[str, Any]:
             raise ValueError(f"it has an unknown entry {name!r}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise ValueError(f"{name} is {value!r}, which is no rate")
-        low, high = SIZES.get(name, (0 if name in (*SECONDS, *ABSENT) else 1, math.inf))
+        usual = (0 if name in (*SECONDS, *ABSENT) else 1, LONGEST if name in SECONDS else math.inf)
+        low, high = SIZES.get(name, usual)
         if 0 < value < 1 and name not in (*SECONDS, *SIZES):
             raise ValueError(f"{name} is {value!r}, which is less than a byte per second")
         if not low <= value <= high or (name in SIZES and not isinstance(value, int)):

@@ -48,6 +48,16 @@ _suffices: ContextVar[bool | None] = run_variable("chunkflow_dry", None)
 """Whether a dry run must find a budget that does whatever the elements are; None outside of one."""
 
 
+_supposed: ContextVar[dict[tuple[str, str], int] | None] = run_variable("chunkflow_supposed", None)
+"""Bytes that the libraries of the passes so far would have taken, by device and library."""
+
+
+def supposed() -> dict[tuple[str, str], int]:
+    """Bytes that libraries would have taken, by device and library: what is put there counts in all later passes."""
+    found = _supposed.get()
+    return {} if found is None else found
+
+
 def is_dry() -> bool:
     """Whether passes are planned only."""
     return _suffices.get() is not None
@@ -61,10 +71,12 @@ def must_suffice() -> bool:
 @contextmanager
 def _mode(suffices: bool | None, budget: Budget | None) -> Iterator[None]:
     before = _suffices.set(suffices)
+    libraries = _supposed.set(None if suffices is None else {})
     try:
         with imposed(budget), np.errstate(all="ignore") if suffices is not None else nullcontext():
             yield
     finally:
+        _supposed.reset(libraries)
         _suffices.reset(before)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from chunkflow.core.units import format_bytes
+from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import LEAST_PAGES, Lease
-from chunkflow.engine.dry_run import is_dry
+from chunkflow.engine.dry_run import is_dry, supposed
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.protocol import Library
 
@@ -17,32 +18,46 @@ def load(libraries: Iterable[Library], leased: Lease) -> int:
     Returns
     -------
     int
-        Bytes that they would take and have not: in a dry run nothing is loaded.
+        Bytes that these, and those of earlier passes, would take and have not: in a dry run nothing is loaded.
 
     Raises
     ------
     BudgetError
-        The budget does not hold them.
+        The budget, or the device, does not hold them.
     """
-    device, missing = leased.device, 0
+    device, known = leased.device, supposed()
     for library in sorted(libraries):
         nbytes = device.to_load(library)
-        if not nbytes:
+        if not nbytes or (device.name, library) in known:
             continue
         limit, pool = leased.left, leased.pool
-        least = device.reserve + missing + nbytes + LEAST_PAGES * device.machine.page
+        least = device.reserve + _of(device, known) + nbytes + LEAST_PAGES * device.machine.page
         if limit < least:
-            raise BudgetError(
-                f"the library for {library} takes up to {format_bytes(nbytes)} of {device.name}, and "
-                f"{format_bytes(limit)} are left of the budget ({limit} bytes), of which libraries have taken "
-                f"{format_bytes(device.reserve)} already: raise budget= to at least {least}",
-                needed=least,
-                limit=limit,
-                smallest=least,
-            )
+            raise _refusal(library, nbytes, device, limit, least)
         if is_dry():
-            missing += nbytes
-        else:
-            pool.trim()
+            known[device.name, library] = nbytes
+            continue
+        pool.trim()
+        try:
             device.load(library)
-    return missing
+        except Exception as error:
+            if not device.is_out_of_memory(error):
+                raise
+            raise _refusal(library, nbytes, device, min(limit, device.free_memory()), None) from error
+    return _of(device, known)
+
+
+def _of(device: Device, known: Mapping[tuple[str, str], int]) -> int:
+    return sum(nbytes for (name, _), nbytes in known.items() if name == device.name)
+
+
+def _refusal(library: Library, nbytes: int, device: Device, limit: int, least: int | None) -> BudgetError:
+    remedy = "the device has no more memory free" if least is None else f"raise budget= to at least {least}"
+    return BudgetError(
+        f"the library for {library} takes up to {format_bytes(nbytes)} of {device.name}, and {format_bytes(limit)} are "
+        f"left of the budget ({limit} bytes), of which libraries have taken {format_bytes(device.reserve)} already: "
+        + remedy,
+        needed=least,
+        limit=limit,
+        smallest=least,
+    )

@@ -117,19 +117,26 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             # The host computes on no element.
             elementwise = device.elementwise if all(stated.nest.extents) else None
             kernel = compiled(stated.declared.kernel, elementwise)
-            if missing := libraries.load(kernel.libraries, leased):  # in a dry run, which takes nothing of the device
-                opened = replace(opened, supposed=missing)
-                trial = _try(compiled(stated.declared.kernel, None), stated, *_on_host(opened, limit), limit, options)
-            else:
-                trial = _try(kernel, stated, opened, pool, limit, options)
+            opened = replace(opened, supposed=libraries.load(kernel.libraries, leased))
+            trial = None
+            if any(map(device.to_load, kernel.libraries)):  # a dry run, which takes nothing of the device
+                trial = _host_trial(stated, opened, limit, options)
+            trial = trial or _try(kernel, stated, opened, pool, limit, options)
             run = _plan(kernel, opened, stated, trial, pool, limit, options)
         yield run
 
 
-def _on_host(opened: _Opened, limit: int) -> tuple[_Opened, Pool]:
-    """The same arrays, for a trial on the host."""
+def _host_trial(stated: _Stated, opened: _Opened, limit: int, options: Options) -> Trial | None:
+    """A trial on the host; None if the kernel fails there, as a function of the device's own does."""
     host = devices.resolve("cpu")
-    return replace(opened, device=host), host.pool(limit)
+    assert stated.declared.kernel is not None
+    kernel = compiled(stated.declared.kernel, None)
+    try:
+        return _try(kernel, stated, replace(opened, device=host), host.pool(limit), limit, options)
+    except BudgetError:
+        raise
+    except Exception:
+        return None
 
 
 def _open(arrays: Sequence[Any], options: Options, stack: ExitStack) -> _Opened:

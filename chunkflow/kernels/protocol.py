@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from types import FunctionType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Library = Literal["BLAS", "FFT"]
 """A kind of library that kernels call, and that takes memory of its own on a device."""
 
-_callers: dict[Hashable, frozenset[Library]] = {}
+_MARK = "__chunkflow_library__"
 
 _trial = run_variable("chunkflow_trial", False)
 
@@ -43,7 +44,7 @@ def calls(library: Library) -> Callable[[F], F]:
     """Say that a function calls a library."""
 
     def mark(fn: F) -> F:
-        _callers[fn] = frozenset({library})
+        fn.__dict__[_MARK] = library
         return fn
 
     return mark
@@ -55,10 +56,8 @@ def libraries_of(fn: Callable[..., Any]) -> frozenset[Library]:
     >>> libraries_of(np.sqrt)
     frozenset()
     """
-    try:
-        return _callers.get(fn, frozenset())
-    except TypeError:  # it has no hash
-        return frozenset()
+    found = fn.__dict__.get(_MARK) if type(fn) is FunctionType else None  # no other object is asked anything
+    return frozenset() if found is None else frozenset({found})
 
 
 class Kind(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,65 @@ def test_a_budget_without_room_for_a_library_is_refused_before_it_is_loaded(name
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-3)
     call(x, budget=smallest, device=device)
     assert device.loaded == [library]
+
+
+SEVERAL: dict[str, Callable[[Any, Any], Any]] = {
+    "a transform of a product": lambda x, w: cf.fft.fft(x @ w, axis=0),
+    "a product of a transform": lambda x, w: cf.fft.fftn(x).real @ w,
+    "a convolution of a product": lambda x, w: cf.fft.convolve(x @ w, np.ones((3, 3))),
+    "whole axes of a product": lambda x, w: cf.map(lambda b: np.sort(b, axis=0), x @ w, chunks=(-1, 10)),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_later_passes_have_room_for_the_libraries_of_earlier_ones(name: str) -> None:
+    x, w = filled((300, 200), "f8"), filled((200, 150), "f8")
+    device, made = Loading(), SEVERAL[name](cf.open(x), w)
+    with pytest.raises(cf.BudgetError) as refused:
+        cf.compute(made, budget=1000, device=device)
+    assert device.loaded == []
+    got = cf.compute(made, budget=refused.value.smallest, device=device)
+    np.testing.assert_allclose(got, cf.compute(made, device="cpu"), rtol=1e-9, atol=1e-6)
+
+
+def test_a_function_that_fails_on_the_host_is_tried_on_the_device() -> None:
+    def particular(block: Any) -> Any:
+        if "real" not in seen:
+            raise ZeroDivisionError("not on the host")
+        return block + 1
+
+    seen: list[str] = []
+    x, device = cf.open(filled((60, 40), "f4")), Loading()
+    made = cf.fft.convolve(cf.map(particular, x, dtype="f4"), np.ones((3, 3)))
+    with pytest.raises(cf.BudgetError):
+        cf.compute(made, budget=1000, device=device)
+    seen.append("real")
+    assert cf.compute(made, budget=4 * TAKEN, device=device).shape == (60, 40)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A function whose hash fails with another error than TypeError."""
+
+    table: memoryview
+
+    def __call__(self, block: Any) -> Any:
+        return block * 2
+
+
+def test_nothing_is_asked_of_functions_of_the_user() -> None:
+    x = filled((6, 4), "f4")
+    np.testing.assert_array_equal(cf.map(Scaled(memoryview(bytearray(8))), x, device="cpu"), x * 2)
+
+
+def test_a_library_without_free_memory_is_a_budget_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(library: Library) -> None:
+        raise MemoryError("the card is full")
+
+    device = Loading()
+    monkeypatch.setattr(device, "load", full)
+    with pytest.raises(cf.BudgetError, match="no more memory free"):
+        cf.gram(filled((60, 40), "f4"), budget=4 * TAKEN, device=device)
 
 
 def test_a_plan_leaves_room_for_what_was_loaded() -> None:

@@ -23,7 +23,7 @@ from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine import libraries
-from chunkflow.engine.budget import lease
+from chunkflow.engine.budget import LEAST_PAGES, lease
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.options import BudgetLike
 from chunkflow.engine.trial import run_trial
@@ -77,6 +77,16 @@ def plan_transform(
         else:
             tables = cufft_bytes(steps)
             aside = min(tables, limit)
+        own = found.reserve + missing
+        least = own + LEAST_PAGES * found.machine.page if own else 0  # of the budget of each pass
+        if limit - aside < least:
+            raise BudgetError(
+                f"the tables of {name} take {format_bytes(tables)} on {found.name}, libraries {format_bytes(own)}, and "
+                f"the budget is {format_bytes(limit)} ({limit} bytes): raise budget= to at least {least + tables}",
+                needed=least + tables,
+                limit=limit,
+                smallest=least + tables,
+            )
         search = _PassSearch(name, source, target, found, pool, limit - aside, on_disk, strict, aside, tables, missing)
         return search.plan(tuple(steps))
 
@@ -248,7 +258,7 @@ class _PassSearch:
 
     def _suppose(self, each: TransformPass) -> None:
         """Take the steps' memory to be the most that it may be, and call nothing."""
-        self.measured[each] = cupy_bytes(each.shape, each.dtype, each.steps) / math.prod(each.shape)
+        self.measured[each] = cupy_bytes(each.shape, each.dtype, each.steps) / max(math.prod(each.shape), 1)
 
     def _fitting(self, each: TransformPass, source: ArraySpec, sink: ArraySpec, room: int, sides: Shape) -> bool:
         try:

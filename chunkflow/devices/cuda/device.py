@@ -255,6 +255,16 @@ class CupyPool:
         self.trim()
 
 
+class _Loaded:
+    """A library that was loaded. What it took is given back when it goes: a handle goes with its thread."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+
+    def __del__(self) -> None:
+        self._release()
+
+
 class CupyDevice(DeviceDefaults):
     """One GPU, the `ordinal` in CUDA's numbering. `machine` replaces the default rates and sizes."""
 
@@ -271,6 +281,7 @@ class CupyDevice(DeviceDefaults):
         self._made = 0  # streams
         self._in_process: dict[str, Any] = {}
         self._in_thread = threading.local()
+        self._loading = threading.Lock()
         self._clock: _DeviceClock | None = None
         with self._device:
             runtime.free(0)  # the bare context, against which budgets are counted
@@ -306,7 +317,9 @@ class CupyDevice(DeviceDefaults):
 
     def load(self, library: Library) -> None:
         pool = cupy.cuda.MemoryPool()
-        with self.attach(), cupy.cuda.using_allocator(pool.malloc):
+        with self._loading, self.attach(), cupy.cuda.using_allocator(pool.malloc):
+            if not self.to_load(library):
+                return
             before = self.taken()
             if library == "BLAS":
                 cupy.cuda.device.get_cublas_handle()
@@ -316,8 +329,9 @@ class CupyDevice(DeviceDefaults):
                 cupy.fft.config.get_plan_cache().clear()
             runtime.deviceSynchronize()
             pool.free_all_blocks()
-            self.note_growth(self.taken() - before + LATER)
-        self._loaded_by(library)[library] = True
+            taken = self.taken() - before + LATER
+            self.note_growth(taken)
+            self._loaded_by(library)[library] = _Loaded(partial(self._libraries.note_release, taken))
 
     def _loaded_by(self, library: Library) -> dict[str, Any]:
         """What the calling thread has loaded, for cuBLAS, of which each one has a handle; else what the process has."""

@@ -39,7 +39,7 @@ class LibraryMemory:
         self._own, self._all = own, all_processes
         self._bare = own() or 0  # the context itself
         self._noted = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a thread that ends may give back within it
 
     def taken(self) -> int:
         """Bytes that this process has taken; those of all processes, where its own are not known."""
@@ -53,6 +53,11 @@ class LibraryMemory:
             if self._noted > USUAL:  # to ask each time would cost small runs too much
                 self._noted = min(self._noted, max(0, self.taken() - self._bare))
             return self._noted
+
+    def note_release(self, nbytes: int) -> None:
+        """Take off what a library has given back, as of a thread that ended."""
+        with self._lock:
+            self._noted = max(0, self._noted - nbytes)
 
     def note_growth(self, nbytes: int) -> None:
         """Add what was taken outside the pools. Where other processes' bytes may be among it, `MOST` limits the sum."""

@@ -29,6 +29,7 @@ from chunkflow.stores.kvstore.fsspec import SENT
 from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
+from chunkflow.stores.publication.rename import rename_new
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import METADATA, ZarrSink, encoder_for
 from chunkflow.stores.zarr.documents import read_document
@@ -206,14 +207,13 @@ def _make_group(path: str, version: int) -> Callable[[], None]:
     try:
         with open(create_hidden(hidden), "w", encoding="utf-8") as file:
             json.dump(said, file)
-        os.link(hidden, document)
-    except FileExistsError:
-        return lambda: None
-    except OSError:  # a file system without links
-        os.replace(hidden, document)
-    finally:
-        with suppress(FileNotFoundError):
+        rename_new(hidden, document)
+    except BaseException as error:
+        with suppress(OSError):
             os.unlink(hidden)
+        if isinstance(error, FileExistsError):
+            return lambda: None
+        raise
 
     def undo() -> None:
         with suppress(OSError):
