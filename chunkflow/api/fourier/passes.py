@@ -43,7 +43,7 @@ TRIED = 1 << 15
 """The most elements along the transformed axes of a block that is tried on the CPU."""
 
 SUPPOSED = 1.1
-"""How much more is supposed: 1.5 times what was measured, as a plan takes it, was up to 1.05 times the computed bytes."""
+"""How much more is supposed: 1.5 times what was measured, as plans take it, was up to 1.05 times the computed bytes."""
 
 MEASURED = 64 << 20
 """Bytes up to which a line that does not fit the budget is tried, so that the error can say what would."""
