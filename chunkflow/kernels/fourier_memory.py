@@ -25,6 +25,10 @@ factor beyond `LARGEST_FACTOR`; and what other plans take at most."""
 LARGEST_FACTOR = 127
 """The largest prime factor for which cuFFT makes no convolution of a line (Bluestein's algorithm)."""
 
+OF_SMALL, OF_PRIMES = (1.0, 0.5, 2.0), (4.1, 2.6, 5.1)
+"""Work area of a plan beside the complex numbers of its lines: of complex lines, of real ones of even length, and of
+odd length. The second row is for lengths with a prime factor beyond `LARGEST_FACTOR`."""
+
 PLANS = 2
 """Plans of a step: a block at the edge has one of its own."""
 
@@ -91,8 +95,6 @@ def _step_bytes(shape: Shape, dtype: np.dtype, sides: Shape, kind: np.dtype, ste
     read = step.points // 2 + 1 if step.name == "irfft" else step.points
     copies = [dtype.itemsize != item, read != shape[axis], True]  # to another dtype, cut or padded, in C order
     held = min(2, sum(copies)) * max(read, shape[axis]) * item + (4 * shape[axis] if dtype.char == "e" else 0)
-    half = step.name != "fft" and step.name != "ifft"
-    share = 1.0 if not half else 2.0 if step.points % 2 else 0.5
-    if largest_factor(step.points) > LARGEST_FACTOR:
-        share = 4.1 if not half else 5.1 if step.points % 2 else 2.6
+    kind_of_line = 0 if step.name in ("fft", "ifft") else 1 + step.points % 2  # complex, real even, real odd
+    share = (OF_PRIMES if largest_factor(step.points) > LARGEST_FACTOR else OF_SMALL)[kind_of_line]
     return lines * held, lines * math.ceil(share * step.points * (8 if single else 16))

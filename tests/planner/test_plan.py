@@ -398,6 +398,27 @@ def test_a_map_in_memory_has_blocks_that_stay_in_the_cache(rates: dict[str, floa
     assert 16 * math.prod(plan.block) <= cache
 
 
+def test_all_slots_of_a_lane_that_a_file_is_read_into_stay_in_the_cache() -> None:
+    shape, cache = (4096, 4096), 12 << 20
+    machine = replace(NumpyDevice().machine, cache=cache, lanes=2, depths=(4, 2, 1))
+    op = nest([shape], [0, 1])
+    for storage, slots in ((Storage(), 2), (IN_MEMORY, 1)):
+        problem = PlanProblem(op, (spec(shape, storage=storage),), (), machine, 1 << 34, 0.0, 0, frozenset(), (0, 1))
+        fits, other = (plan_of(problem, (rows, 4096), 4).estimate.stages["compute"] for rows in (384, 576))
+        assert 384 * 4096 * 4 * 2 <= cache < 576 * 4096 * 4 * 2
+        assert (other > fits) == (slots == 2)
+
+
+def test_what_chunks_take_beside_their_bytes_is_predicted() -> None:
+    x = spec((512, 512), chunks=(64, 512))
+    machine = replace(NumpyDevice().machine, lanes=2, depths=(4, 2, 1))
+    op = nest([x.shape], [0, 1])
+    problem = PlanProblem(op, (x,), (), machine, 1 << 30, 0.0, 0, frozenset(), (0, 1))
+    slower = replace(problem, machine=replace(machine, handling=1e-3))
+    with_it, without = (plan_of(p, (128, 512), 4).estimate.seconds for p in (slower, problem))
+    assert with_it - without == pytest.approx(8e-3)
+
+
 @given(problems())
 def test_the_smallest_budget_is_just_enough(arguments: dict[str, Any]) -> None:
     with pytest.raises(BudgetError) as caught:

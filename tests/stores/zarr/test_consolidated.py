@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -125,3 +127,21 @@ def test_a_neighbour_in_a_plain_directory_is_none_of_a_group(tmp_path: Path) -> 
     zarr.create_array(tmp_path / "named", shape=(2, 2), dtype="f4", dimension_names=("x", "y"))
     cf.copy(B, out=tmp_path / "mine.zarr", device="cpu")
     assert zarr.open_array(tmp_path / "mine.zarr").metadata.dimension_names is None
+
+
+def test_a_directory_becomes_a_group_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing hidden is left to be removed, which a disk might refuse once the array is there."""
+    unlink = os.unlink
+
+    def refused(path: Any, **options: Any) -> None:
+        if str(path).endswith(".partial"):
+            raise OSError(errno.EIO, "refused", path)
+        unlink(path, **options)
+
+    folder = tmp_path / "d.zarr"
+    folder.mkdir()
+    monkeypatch.setattr(os, "unlink", refused)
+    cf.copy(B, out=folder / "a", device="cpu")
+    monkeypatch.undo()
+    assert not list(folder.rglob("*.partial"))
+    np.testing.assert_array_equal(zarr.open_group(folder, mode="r")["a"][...], B)
