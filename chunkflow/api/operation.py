@@ -211,7 +211,8 @@ class MultiPass:
         Gives the result's shape and dtype before it runs. With it, an operation on an expression makes an expression;
         without it, it runs at once.
     plan : callable, optional
-        Gives what `chunkflow.explain` shows. It plans all passes, so it is also what a dry run of them does.
+        Gives what `chunkflow.explain` shows. It plans all passes, so it is also what a dry run of them does. Where
+        there is a `spec`, it knows the result's as `outputs`.
     unroll : callable, optional
         Gives the result as a node whose passes are known beforehand, for a cluster; or None if there is no such node.
     streams : bool
@@ -239,12 +240,12 @@ class MultiPass:
     expressions: Callable[[Callable[[Node], Any]], Any] | None = None
     name: Callable[[Labels, Any], Any] | None = None
 
-    def plan_all(self) -> None:
-        """Plan all passes, in a dry run."""
-        if self.plan is not None:
-            self.plan()
-        else:
-            self.run()
+    def plan_all(self) -> Any:
+        """Plan all passes, in a dry run: what stands in for the result of a node."""
+        if self.plan is None:
+            return self.run()
+        made = self.plan()
+        return None if self.spec is None else dry_run.stand_ins(made.outputs)[0]
 
     def done(self) -> Any:
         """The result. A budget that does not do for all passes is refused before the first one."""

@@ -177,6 +177,11 @@ def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
     return tuple([_ones(spec) if spec.storage.in_memory else _StandIn(spec) for spec in specs])
 
 
+def is_stand_in(result: Any) -> bool:
+    """Whether a result is a source in place of a file."""
+    return isinstance(result, _StandIn)
+
+
 def _ones(spec: ArraySpec) -> np.ndarray:
     """Ones that lie as the result would: whether a function copies them, which takes memory, depends on that.
 

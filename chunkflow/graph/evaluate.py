@@ -25,7 +25,7 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
-from chunkflow.engine.dry_run import apart, is_dry, refuse_ahead, stand_ins
+from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, refuse_ahead, stand_ins
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
@@ -322,7 +322,7 @@ class Evaluation:
         token = _around.set(self.stored)
         try:
             result = node.run(*arrays, **options, **given)
-            if is_dry():
+            if is_dry() and not is_stand_in(result):  # whose chunks are those that the file would have
                 target = open_target(out, overwrite=self.options.overwrite)
                 result = stand_ins([target.describe(node.spec.shape, node.spec.dtype, None)])[0]
             # As a source NumPy's scalars would pass for scalar arguments.

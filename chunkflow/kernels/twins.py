@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.kernels import complex_twins
+
 _NUMPYS = (np.ufunc, type(np.clip))
 
 
@@ -27,9 +29,9 @@ def suited(fn: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
 
 
 def refuse_negative(exponent: Any, base: Any) -> None:
-    """Refuse integers to negative integer powers, as NumPy does."""
+    """Refuse integers to negative integer powers, as NumPy does where the result is of integers."""
     signed = getattr(exponent, "dtype", np.dtype("?")).kind == "i" and getattr(base, "dtype", None) is not None
-    if signed and base.dtype.kind in "iub" and bool((exponent < 0).any()):
+    if signed and np.result_type(exponent, base).kind == "i" and bool((exponent < 0).any()):
         raise ValueError("Integers to negative integer powers are not allowed.")
 
 
@@ -39,15 +41,38 @@ def _is_foreign(value: Any) -> bool:
 
 def _ufunc(fn: np.ufunc, *args: Any, **kwargs: Any) -> Any:
     """A ufunc of arguments that others take: none of layout and subclasses, no loop by name, no integers of 65 bits."""
-    options = {name: value for name, value in kwargs.items() if name not in ("order", "subok", "signature", "sig")}
+    own = ("order", "subok", "signature", "sig", "dtype", "casting")
+    options = {name: value for name, value in kwargs.items() if name not in own}
     given = [_fitting(fn, a, args) if type(a) is int else a for a in args]
     loop = kwargs.get("signature", kwargs.get("sig"))
-    if loop is None:
-        return _TWINS.get(fn, fn)(*given, **options)
-    kinds = [getattr(a, "dtype", type(a)) for a in given]
-    chosen = fn.resolve_dtypes((*kinds, *[None] * fn.nout), signature=loop, casting=options.pop("casting", "same_kind"))
-    cast = [a.astype(t) if hasattr(a, "astype") else t.type(a) for a, t in zip(given, chosen, strict=False)]
-    return _TWINS.get(fn, fn)(*cast, **options)
+    if loop is None and kwargs.get("dtype") is not None:
+        loop = (*[None] * fn.nin, *[kwargs["dtype"]] * fn.nout)
+    if loop is not None:
+        given = cast(fn, given, signature=loop, casting=kwargs.get("casting", "same_kind"))
+    twin = _TWINS.get(fn, fn)
+    if fn in _OF_COMPLEX and any(_kind(a) == "c" for a in given):
+        twin, given = _OF_COMPLEX[fn], cast(fn, given)
+    return twin(*given, **options)
+
+
+def cast(fn: np.ufunc, args: Sequence[Any], **how: Any) -> list[Any]:
+    """The arguments as arrays in the dtypes in which NumPy's ufunc computes them.
+
+    >>> cast(np.true_divide, [np.arange(2, dtype="i1"), True])
+    [array([0., 1.]), array(1.)]
+    """
+    kinds = [np.dtype(bool) if type(a) is bool else getattr(a, "dtype", type(a)) for a in args]
+    dtypes = fn.resolve_dtypes((*kinds, *[None] * fn.nout), **how)
+    one = next(a for a in args if hasattr(a, "__array_function__"))
+    # CuPy's asarray loses the sign of a zero.
+    return [
+        a.astype(t, copy=False) if _is_foreign(a) or np.ndim(a) else np.full((), a, t, like=one)
+        for a, t in zip(args, dtypes, strict=False)
+    ]
+
+
+def _kind(value: Any) -> str:
+    return value.dtype.kind if hasattr(value, "dtype") else np.dtype(type(value)).kind
 
 
 def _fitting(fn: np.ufunc, number: int, args: Sequence[Any]) -> int | float:
@@ -93,15 +118,18 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
 
 
 def _logical(fn: np.ufunc) -> Callable[..., Any]:
+    """Of numbers of several dtypes none is cast to another's."""
+
     def of(*args: Any, **kwargs: Any) -> Any:
-        return fn(*(a != 0 if getattr(a, "dtype", np.dtype(type(a))).kind == "c" else a for a in args), **kwargs)
+        alike = len({getattr(a, "dtype", None) for a in args}) == 1 and _kind(args[0]) != "c"
+        return fn(*(args if alike else [a != 0 for a in args]), **kwargs)
 
     return of
 
 
 def _spacing(x: Any, **kwargs: Any) -> Any:
     """To the next number away from zero; NumPy's of half precision is to the next greater one."""
-    x = x.astype(np.spacing.resolve_dtypes((x.dtype, None))[0], copy=False)
+    (x,) = cast(np.spacing, [x])
     least = x.dtype.type(np.inf if x.dtype == np.float16 else -np.inf)
     return np.nextafter(x, np.where(x < 0, least, x.dtype.type(np.inf)), **kwargs) - x
 
@@ -160,7 +188,7 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 def _isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
     kwargs.pop("kind", None)  # how they are looked up
-    if np.asarray(test_elements).dtype.kind not in "biufc":
+    if not _is_foreign(test_elements) and np.asarray(test_elements).dtype.kind not in "biufc":
         return np.full_like(element, bool(kwargs.get("invert")), dtype=bool)
     return np.isin(element, np.asarray(test_elements, like=element), **kwargs)
 
@@ -171,17 +199,70 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
 
 
 def _nextafter(a: Any, b: Any, **kwargs: Any) -> Any:
+    """Of half precision from infinities too; a zero has the sign of the number that it follows, or of an equal `b`."""
+    a, b = cast(np.nextafter, [a, b])
     found = np.nextafter(a, b, **kwargs)
-    return np.where(np.equal(found, b), np.copysign(found, b), found)  # zero has the sign of where it leads
+    if found.dtype == np.float16:
+        bits = a.view(np.uint16)
+        found = np.where((b > a) == (a > 0), bits + np.uint16(1), bits - np.uint16(1)).view(np.float16)
+        found = np.where(a == 0, np.copysign(np.float16(6e-8), b), found)
+        found = np.where(np.isnan(a) | np.isnan(b), np.float16(np.nan), found)
+    return np.where(np.equal(a, b), b, np.where(found == 0, np.copysign(found, a), found))
+
+
+def _fmod(a: Any, b: Any, **kwargs: Any) -> Any:
+    """Of integers without a way through floats."""
+    a, b = cast(np.fmod, [a, b])
+    if kwargs or a.dtype.kind not in "iu":
+        return np.fmod(a, b, **kwargs)
+    rest = np.remainder(a, b)
+    return np.where((rest != 0) & (np.less(rest, 0) != np.less(a, 0)), rest - b, rest)
+
+
+def _shifted(fn: np.ufunc) -> Callable[..., Any]:
+    """By more bits than there are, or by fewer than none, nothing but the sign is left."""
+
+    def of(a: Any, b: Any, **kwargs: Any) -> Any:
+        a, b = cast(fn, [a, b])
+        bits = 8 * a.dtype.itemsize
+        beyond = fn(a, a.dtype.type(bits - 1)) if fn is np.right_shift and a.dtype.kind == "i" else a.dtype.type(0)
+        within = (b >= 0) & (b < bits)
+        return np.where(within, fn(a, np.where(within, b, b.dtype.type(0)), **kwargs), beyond)
+
+    return of
+
+
+def _ldexp(x: Any, exponent: Any, **kwargs: Any) -> Any:
+    """With exponents of more than 32 bits."""
+    x, exponent = cast(np.ldexp, [x, exponent])
+    return np.ldexp(x, np.clip(exponent, -_FAR, _FAR).astype(np.int32), **kwargs)
+
+
+def _logaddexp2(a: Any, b: Any, **kwargs: Any) -> Any:
+    """Exact for small sums too."""
+    a, b = cast(np.logaddexp2, [a, b])
+    wide = [v.astype(np.float32) if v.dtype == np.float16 else v for v in (a, b)]
+    small = np.log1p(np.exp2(-np.abs(wide[0] - wide[1]), **kwargs)) * wide[0].dtype.type(1 / np.log(2))
+    return np.where(np.equal(*wide), wide[0] + 1, np.maximum(*wide) + small).astype(a.dtype, copy=False)
 
 
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+
+_FAR = 100_000
+"""An exponent of two beyond those of all numbers."""
+
+_OF_COMPLEX: dict[Any, Callable[..., Any]] = complex_twins.UFUNCS
 
 _TWINS: dict[Any, Callable[..., Any]] = {
     np.power: _power,
     np.float_power: _float_power,
     np.nextafter: _nextafter,
     np.spacing: _spacing,
+    np.fmod: _fmod,
+    np.left_shift: _shifted(np.left_shift),
+    np.right_shift: _shifted(np.right_shift),
+    np.ldexp: _ldexp,
+    np.logaddexp2: _logaddexp2,
     np.i0: _i0,
     np.round: _round,
     np.around: _round,

@@ -11,6 +11,7 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -379,6 +380,20 @@ def test_a_result_that_a_later_pass_reads_is_as_its_output(tmp_path: Path) -> No
         assert smallest is not None
         run(smallest)
         np.testing.assert_allclose(cf.open(last).compute(), np.cumsum(np.median(x, axis=0)), rtol=1e-4)
+
+
+def test_a_transform_that_a_later_pass_reads_has_the_chunks_of_its_output(tmp_path: Path) -> None:
+    x = np.arange(112).reshape(8, 2, 7) % 19
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(2, 2, 6), compressors=None)
+    lines = cf.fft.irfft(cf.open(tmp_path / "x.zarr"), axis=1)
+    both = [lines, cf.fft.convolve(lines, np.array([[[-1.0]], [[0.0]]]), "valid")]
+    run = lambda b: cf.store(both, [tmp_path / "l.zarr", tmp_path / "c.zarr"], budget=b, device="cpu")  # noqa: E731
+    smallest = refused(run, 1)
+    assert smallest is not None
+    run(smallest)
+    right = np.fft.irfft(x, axis=1)
+    np.testing.assert_allclose(cf.open(tmp_path / "l.zarr").compute(), right, rtol=1e-12)
+    np.testing.assert_allclose(cf.open(tmp_path / "c.zarr").compute(), -right[1:], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "i8", "f2", "f8"])

@@ -789,7 +789,7 @@ def _matmul(d: Drawing, x: Value) -> Call | None:
         second, others = _second(d, x, a.shape[-1])
         spec = d.choice(["ij,jk->ki", "ij,jk->", "ij,jk->j", "ij,jk,j->ik"])
         more = f", np.arange({a.shape[-1]})" if spec.count(",") > 1 else ""
-        text = f'("{spec}", <0>, {second}{more}'
+        text = f'("{spec}", <0>, {second}{more}, optimize=True'
         return Call(f"np.einsum{text})", f"cf.einsum{text}<o>)", others, terms=a.size * a.shape[-1], factors=2)
     if how == 4 and a.ndim == 1 and a.size < 60:
         other = d.other(x, NUMBERS, same_shape=True)

@@ -137,6 +137,11 @@ class TransformPlan:
         return tuple(p.result for p in self.passes[:-1])
 
     @property
+    def outputs(self) -> tuple[ArraySpec, ...]:
+        """Spec of the result."""
+        return (self.passes[-1].result,)
+
+    @property
     def bytes_read(self) -> int:
         """Bytes that are read in all."""
         return sum(p.bytes_read for p in self.passes)

@@ -128,7 +128,8 @@ def einsum(
     """Sum of products by Einstein's convention, as ``numpy.einsum``.
 
     All operands are read in a single pass; the blocks of three or more are multiplied from left to right, so put
-    first what shrinks most.
+    first what shrinks most. An index of one operand alone, which the result lacks, is summed over before the product,
+    as by NumPy with ``optimize=True``: of infinity that makes ``(2 - 1) * inf``, not ``2 * inf - inf``.
 
     Parameters
     ----------
