@@ -63,10 +63,10 @@ def cast(fn: np.ufunc, args: Sequence[Any], **how: Any) -> list[Any]:
     """
     kinds = [np.dtype(bool) if type(a) is bool else getattr(a, "dtype", type(a)) for a in args]
     dtypes = fn.resolve_dtypes((*kinds, *[None] * fn.nout), **how)
-    one = next(a for a in args if hasattr(a, "__array_function__"))
-    # CuPy's asarray loses the sign of a zero.
+    like = next((a for a in args if _is_foreign(a)), np.empty(1))
+    # CuPy's asarray loses the sign of a zero, and its full_like takes no empty shape.
     return [
-        a.astype(t, copy=False) if _is_foreign(a) or np.ndim(a) else np.full((), a, t, like=one)
+        a.astype(t, copy=False) if hasattr(a, "__array_function__") else np.full_like(like, a, t, shape=1).reshape(())
         for a, t in zip(args, dtypes, strict=False)
     ]
 
