@@ -789,8 +789,8 @@ def _matmul(d: Drawing, x: Value) -> Call | None:
         second, others = _second(d, x, a.shape[-1])
         spec = d.choice(["ij,jk->ki", "ij,jk->", "ij,jk->j", "ij,jk,j->ik"])
         more = f", np.arange({a.shape[-1]})" if spec.count(",") > 1 else ""
-        text = f'("{spec}", <0>, {second}{more}, optimize=True'
-        return Call(f"np.einsum{text})", f"cf.einsum{text}<o>)", others, terms=a.size * a.shape[-1], factors=2)
+        text = f'("{spec}", <0>, {second}{more}'
+        return Call(f"einsum{text})", f"cf.einsum{text}<o>)", others, terms=a.size * a.shape[-1], factors=2)
     if how == 4 and a.ndim == 1 and a.size < 60:
         other = d.other(x, NUMBERS, same_shape=True)
         return Call("np.outer(<0>, <1>)", "cf.outer(<0>, <1><o>)", (other,), factors=2)

@@ -13,8 +13,9 @@ import xarray as xr
 import chunkflow as cf
 
 __all__ = [
-    "ArrayLike", "StillRefusedError", "around", "as_dask", "convolved", "difference", "edges", "extremes", "gathered",
-    "in_labels", "in_memory", "least_and_most", "named", "neighbours", "norm", "overlapped", "same", "tight", "topk",
+    "ArrayLike", "StillRefusedError", "around", "as_dask", "convolved", "difference", "edges", "einsum", "extremes",
+    "gathered", "in_labels", "in_memory", "least_and_most", "named", "neighbours", "norm", "overlapped", "same",
+    "tight", "topk",
 ]  # fmt: skip
 
 ROUNDING = {2: 1e-2, 4: 2e-6, 8: 1e-13}
@@ -199,6 +200,14 @@ def in_labels(
     }[statistic]
     wanted = np.unique(labels) if index is None else index
     return np.array([made(values[labels == label]) for label in wanted if label != background])
+
+
+def einsum(subscripts: str, *operands: Any) -> Any:
+    """Sums of one operand alone come before the product. NumPy's own of integers overflow then, before they are cast."""
+    if not all(isinstance(x, np.ndarray) for x in operands):
+        return np.einsum(subscripts, *operands)
+    dtype = np.result_type(*operands)
+    return np.einsum(subscripts, *(x.astype(dtype) for x in operands), optimize=True)
 
 
 def convolved(x: np.ndarray, kernel: np.ndarray, mode: str) -> np.ndarray:
