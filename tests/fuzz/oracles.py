@@ -203,7 +203,7 @@ def in_labels(
 
 
 def einsum(subscripts: str, *operands: Any) -> Any:
-    """Sums of one operand alone come before the product. NumPy's own of integers overflow then, before they are cast."""
+    """Sums of one operand alone come before the product: of integers NumPy's own overflow, before they are cast."""
     if not all(isinstance(x, np.ndarray) for x in operands):
         return np.einsum(subscripts, *operands)
     dtype = np.result_type(*operands)
