@@ -208,9 +208,14 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def main() -> None:
+def prepared() -> None:
+    """Let runs note what is done after each block."""
     resume.EVERY, resume.SHARE = 0.0, 0
     remote_claim.NOTE, remote_claim.SHARE = 0.0, 0
+
+
+def main() -> None:
+    prepared()
     KINDS[sys.argv[1]](Path(sys.argv[2]))
 
 

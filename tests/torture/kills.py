@@ -9,22 +9,35 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine.resume_calls import KINDS, array, stored
+from engine.resume_calls import KINDS, array, prepared, stored
 
-PUBLISHED = "OutputExistsError"
-"""What a run says that comes after one which was killed when it had published."""
+import chunkflow as cf
+from torture.children import DONE, LIMIT, REFUSED, begun, forked, import_all, told
 
 
-def command(kind: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "engine.resume_calls", kind, str(folder)]
+def made(kind: str, folder: Path) -> Callable[[], int]:
+    """A child's work: the call. It is refused once one has published that was killed after it."""
+
+    def work() -> int:
+        warnings.simplefilter("ignore")
+        prepared()
+        try:
+            KINDS[kind](folder)
+        except cf.OutputExistsError:
+            return REFUSED
+        return DONE
+
+    return work
 
 
 def calls(folder: Path) -> int:
@@ -33,14 +46,19 @@ def calls(folder: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def outputs(folder: Path) -> dict[str, Any]:
-    """All that lies in a folder, but for what is known."""
-    return {path.name: stored(path) for path in sorted(folder.iterdir()) if path.name not in ("x.npy", "calls")}
+def outputs(folder: Path) -> dict[str, Any] | int:
+    """All that lies in a folder, but for what is known; read by a child, so that this process has no threads."""
+    known = ("x.npy", "calls")
+    return told(lambda: {path.name: stored(path) for path in sorted(folder.iterdir()) if path.name not in known})
 
 
 def _alike(found: Any, expected: Any) -> bool:
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(_alike(found[key], expected[key]) for key in expected)
+        return (
+            isinstance(found, dict)
+            and found.keys() == expected.keys()
+            and all(_alike(found[key], expected[key]) for key in expected)
+        )
     if isinstance(expected, np.ndarray):
         return found.dtype == expected.dtype and np.array_equal(found, expected)
     return bool(found == expected)
@@ -50,18 +68,30 @@ def killed(kind: str, folder: Path, times: random.Random, whole: int) -> int:
     """Make a call, kill it and make it again, until it is complete. How often it was killed."""
     kills = 0
     while True:
-        process = subprocess.Popen(command(kind, folder), stderr=subprocess.PIPE, text=True)
-        after, begun = calls(folder) + times.randint(0, whole // 3), time.monotonic()
-        while process.poll() is None and calls(folder) <= after and time.monotonic() - begun < 60:
+        pid = begun(made(kind, folder))
+        after, begin = calls(folder) + times.randint(0, whole // 3), time.monotonic()
+        ended = (0, 0)
+        while not ended[0] and calls(folder) <= after and time.monotonic() - begin < 2 * LIMIT:
             time.sleep(0.001)
-        time.sleep(0.02 * times.random())
-        process.kill()
-        _, said = process.communicate()
-        if process.returncode == 0 or (kills and PUBLISHED in said):
+            ended = os.waitpid(pid, os.WNOHANG)
+        if not ended[0]:
+            time.sleep(0.02 * times.random())
+            os.kill(pid, signal.SIGKILL)
+            ended = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(ended[1])
+        if code == DONE or (kills and code == REFUSED):
             return kills
-        if process.returncode > 0:
-            raise AssertionError(f"{kind}: {said}")
+        if code != -signal.SIGKILL:
+            raise AssertionError(f"{kind} ended with {code}: TORTURE_LOUD=1 says why")
         kills += 1
+
+
+def every_kind() -> None:
+    """Make each call once, in a directory of its own."""
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory() as place:
+            np.save(Path(place) / "x.npy", array())
+            made(kind, Path(place))()
 
 
 def main() -> int:
@@ -70,7 +100,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", default="", help="kinds of runs whose names have this in them")
     asked = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    import_all(every_kind)
     times, wrong = random.Random(asked.seed), 0
     print(f"seed {asked.seed}", flush=True)
     for kind in [kind for kind in KINDS if asked.only in kind]:
@@ -78,7 +108,8 @@ def main() -> int:
             right = Path(place) / "right"
             right.mkdir()
             np.save(right / "x.npy", array())
-            KINDS[kind](right)
+            if forked(made(kind, right)) != DONE:
+                raise AssertionError(f"{kind} fails where nobody kills it: TORTURE_LOUD=1 says why")
             expected, whole = outputs(right), calls(right)
             kills = runs = again = 0
             while kills < asked.number:
@@ -87,10 +118,11 @@ def main() -> int:
                 np.save(folder / "x.npy", array())
                 each = killed(kind, folder, times, whole)
                 found = outputs(folder)
-                same = found.keys() == expected.keys() and all(_alike(found[name], expected[name]) for name in expected)
-                wrong += not same
-                if not same:
-                    print(f"wrong: {kind}, run {runs}: {sorted(found)}", flush=True)
+                if not _alike(found, expected):
+                    wrong += 1
+                    print(
+                        f"wrong: {kind}, run {runs}: {found if isinstance(found, int) else sorted(found)}", flush=True
+                    )
                 kills, runs, again = kills + each, runs + 1, again + calls(folder) - whole
         per = again / max(kills, 1)
         print(f"{kind:<24}{kills:5} kills of {runs} runs of {whole} calls, {per:.1f} calls more for each", flush=True)
