@@ -6,6 +6,7 @@ In texts ``<0>`` is the first operand, ``<1>`` the second, and ``<o>`` where opt
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -707,13 +708,18 @@ add("label_statistics", _labels, kinds="biuf", rounds=True, finite=True, filled=
 family("scans")
 
 
+def _steps(a: np.ndarray) -> int:
+    """Terms of a scan of NumPy's, which rounds after each: of long ones the errors add up."""
+    return max(1, a.size) * (1 + math.isqrt(a.size) // 8)
+
+
 def scan(name: str, *, numpy: str = "", lazily: str = "both", axis_none: bool = True, **facts: Any) -> None:
     def draw(d: Drawing, x: Value) -> Call:
         a = x.array
         flat = axis_none and d.chance(25)
         how = "" if flat else f", axis={d.axis(a)}"
         return Call(
-            f"{numpy or f'np.{name}'}(<0>{how})", f"cf.{name}(<0>{how}<o>)", terms=max(1, a.size),
+            f"{numpy or f'np.{name}'}(<0>{how})", f"cf.{name}(<0>{how}<o>)", terms=_steps(a),
             blocks=None if flat else a.shape, factors=(a.size if flat else max(a.shape)) if "prod" in name else 1,
         )  # fmt: skip
 
@@ -729,7 +735,7 @@ for name in ("nancumsum", "nancumprod"):
         name,
         lambda d, x, name=name: Call(
             f"np.{name}(<0>, axis={d.axis(x.array)})",
-            terms=max(1, x.array.size),
+            terms=_steps(x.array),
             factors=max(x.array.shape) if "prod" in name else 1,
         ),
         kinds="iuf",
