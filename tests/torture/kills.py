@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -35,9 +36,17 @@ def made(kind: str, folder: Path) -> Callable[[], int]:
             KINDS[kind](folder)
         except cf.OutputExistsError:
             return REFUSED
+        except BaseException:
+            error(folder).write_text(traceback.format_exc())
+            raise
         return DONE
 
     return work
+
+
+def error(folder: Path) -> Path:
+    """Where a call that fails says why."""
+    return folder.with_name(f"{folder.name} error")
 
 
 def calls(folder: Path) -> int:
@@ -82,7 +91,8 @@ def killed(kind: str, folder: Path, times: random.Random, whole: int) -> int:
         if code == DONE or (kills and code == REFUSED):
             return kills
         if code != -signal.SIGKILL:
-            raise AssertionError(f"{kind} ended with {code}: TORTURE_LOUD=1 says why")
+            said = error(folder)
+            raise AssertionError(f"it ended with {code}: {said.read_text() if said.exists() else 'it says nothing'}")
         kills += 1
 
 
@@ -109,21 +119,24 @@ def main() -> int:
             right.mkdir()
             np.save(right / "x.npy", array())
             if forked(made(kind, right)) != DONE:
-                raise AssertionError(f"{kind} fails where nobody kills it: TORTURE_LOUD=1 says why")
+                raise AssertionError(f"{kind} fails where nobody kills it: {error(right).read_text()}")
             expected, whole = outputs(right), calls(right)
             kills = runs = again = 0
             while kills < asked.number:
                 folder = Path(place) / f"run {runs}"
                 folder.mkdir()
                 np.save(folder / "x.npy", array())
-                each = killed(kind, folder, times, whole)
-                found = outputs(folder)
-                if not _alike(found, expected):
+                runs += 1
+                try:
+                    kills += killed(kind, folder, times, whole)
+                    found = outputs(folder)
+                    failed = "" if _alike(found, expected) else str(found if isinstance(found, int) else sorted(found))
+                except AssertionError as raised:
+                    failed = str(raised)
+                if failed:
                     wrong += 1
-                    print(
-                        f"wrong: {kind}, run {runs}: {found if isinstance(found, int) else sorted(found)}", flush=True
-                    )
-                kills, runs, again = kills + each, runs + 1, again + calls(folder) - whole
+                    print(f"wrong: {kind}, run {runs}: {failed}", flush=True)
+                again += calls(folder) - whole
         per = again / max(kills, 1)
         print(f"{kind:<24}{kills:5} kills of {runs} runs of {whole} calls, {per:.1f} calls more for each", flush=True)
     print(f"{wrong} wrong")
