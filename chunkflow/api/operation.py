@@ -23,7 +23,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypedDict
+from typing import Any, ParamSpec, Protocol, TypedDict
 
 import numpy as np
 
@@ -195,6 +195,14 @@ def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:
     return inspect.Signature([*own, *run], return_annotation=Any)
 
 
+class PassesPlan(Protocol):
+    """A plan of several passes, whose text is for people."""
+
+    @property
+    def outputs(self) -> tuple[ArraySpec, ...]:
+        """Specs of the results."""
+
+
 @dataclass(frozen=True)
 class MultiPass:
     """Several passes over arrays, in which one decides on the next.
@@ -211,8 +219,7 @@ class MultiPass:
         Gives the result's shape and dtype before it runs. With it, an operation on an expression makes an expression;
         without it, it runs at once.
     plan : callable, optional
-        Gives what `chunkflow.explain` shows. It plans all passes, so it is also what a dry run of them does. Where
-        there is a `spec`, it knows the result's as `outputs`.
+        Gives what `chunkflow.explain` shows. It plans all passes, so it is also what a dry run of them does.
     unroll : callable, optional
         Gives the result as a node whose passes are known beforehand, for a cluster; or None if there is no such node.
     streams : bool
@@ -232,7 +239,7 @@ class MultiPass:
     run: Callable[[], Any]
     options: Options
     spec: Callable[[], ArraySpec] | None = None
-    plan: Callable[[], Any] | None = None
+    plan: Callable[[], PassesPlan] | None = None
     unroll: Callable[[], Node | None] = lambda: None
     streams: bool = False
     alone: bool = False
@@ -241,11 +248,8 @@ class MultiPass:
     name: Callable[[Labels, Any], Any] | None = None
 
     def plan_all(self) -> Any:
-        """Plan all passes, in a dry run: what stands in for the result of a node."""
-        if self.plan is None:
-            return self.run()
-        made = self.plan()
-        return None if self.spec is None else dry_run.stand_ins(made.outputs)[0]
+        """Plan all passes, in a dry run: what stands in for the result."""
+        return self.run() if self.plan is None else dry_run.stand_ins(self.plan().outputs)[0]
 
     def done(self) -> Any:
         """The result. A budget that does not do for all passes is refused before the first one."""

@@ -363,8 +363,9 @@ def streaming(
 
 def _open_lanes(plan: Plan, device: Device, stack: ExitStack, *, deals: bool, kernels: bool) -> LaneScheduler:
     lanes = []
+    alone = not plan.machine.staged and len(plan.grid) == 1  # a thread would take longer to start than most such blocks
     for _ in range(plan.lanes):
-        lane = device.lane(kernels=kernels)
+        lane = device.caller_lane() if alone else device.lane(kernels=kernels)
         stack.callback(lane.close)
         lanes.append(lane)
     return LaneScheduler(lanes, deals=deals)

@@ -299,6 +299,14 @@ def test_loops_and_rearrangements(tmp_path: Path) -> None:
         (lambda x: cf.cumsum(cf.median(x * 2, axis=0), axis=0), lambda x: np.cumsum(np.median(x * 2, axis=0))),
         (lambda x: (x @ x.T).sum(axis=0), lambda x: (x @ x.T).sum(axis=0)),
         (lambda x: cf.fft.fft(x - x.mean(axis=0)), lambda x: np.fft.fft(x - x.mean(axis=0))),
+        (
+            lambda x: np.cumprod(cf.map_overlap(np.tanh, x, depth=1, boundary="nearest", iterations=2)[0, :4]),
+            lambda x: np.cumprod(np.tanh(np.tanh(x))[0, :4]),
+        ),
+        (
+            lambda x: np.nancumprod(cf.map_overlap(np.tanh, x[0, :3], depth=1, boundary="nearest", iterations=2)),
+            lambda x: np.nancumprod(np.tanh(np.tanh(x[0, :3]))),
+        ),
     ],
 )
 def test_expressions_of_several_passes(make: Callable[[Any], Any], right: Callable[[Any], Any]) -> None:

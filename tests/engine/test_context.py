@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextvars import ContextVar
 from typing import Any
 
@@ -41,6 +42,23 @@ def test_a_variable(place: Place) -> None:
 @everywhere
 def test_an_array_that_reads_a_variable(place: Place) -> None:
     assert cf.min(Numbered(), budget=place.budget(40_000), device=place.device()) == 7
+
+
+@pytest.mark.parametrize("budget", ["40kB", "1GB"], ids=["several blocks", "one block, in the caller's thread"])
+def test_what_a_function_sets_stays_within_its_call(budget: str) -> None:
+    threads = set()
+
+    def setting(block: Any) -> Any:
+        threads.add(threading.current_thread())
+        NUMBER.set(8)
+        np.seterr(divide="raise")
+        return -block
+
+    with np.errstate(divide="ignore"):
+        cf.map(setting, ZERO_LAST, dtype="f8", workspace=8, budget=budget, device="cpu")
+        assert NUMBER.get() == 7
+        assert np.geterr()["divide"] == "ignore"
+    assert (threads == {threading.current_thread()}) == (budget == "1GB")
 
 
 def test_an_error_that_the_caller_asked_numpy_for() -> None:

@@ -82,7 +82,8 @@ def written() -> int:
 
 def disarm() -> None:
     """Let nothing happen any more."""
-    _library().faults_disarm()
+    if is_loaded():
+        _library().faults_disarm()
 
 
 def count(kinds: int) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from engine.resume_calls import KINDS, array, prepared, stored
 
-import chunkflow as cf
+from chunkflow.errors import OutputExistsError
 from torture.children import DONE, LIMIT, REFUSED, begun, forked, import_all, told
 
 
@@ -34,7 +34,7 @@ def made(kind: str, folder: Path) -> Callable[[], int]:
         prepared()
         try:
             KINDS[kind](folder)
-        except cf.OutputExistsError:
+        except OutputExistsError:
             return REFUSED
         except BaseException:
             error(folder).write_text(traceback.format_exc())

@@ -75,6 +75,11 @@ class RechunkPlan:
         return len(self.blocks)
 
     @property
+    def outputs(self) -> tuple[ArraySpec, ...]:
+        """Spec of the result."""
+        return (ArraySpec("rechunk", self.shape, self.dtype, self.target),)
+
+    @property
     def bytes_read(self) -> int:
         """Bytes that are read in all, decoded."""
         return self.passes * math.prod(self.shape) * self.dtype.itemsize

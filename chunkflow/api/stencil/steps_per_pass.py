@@ -63,6 +63,11 @@ class IterationPlan:
         return len(self.steps)
 
     @property
+    def outputs(self) -> tuple[ArraySpec, ...]:
+        """Spec of the result."""
+        return self.plans[-1].outputs
+
+    @property
     def bytes_read(self) -> int:
         """Bytes that all passes read, decoded: of all arrays, with what is read twice."""
         return sum(p.bytes_in for p in self.plans)

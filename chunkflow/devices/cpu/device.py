@@ -160,6 +160,16 @@ class _EagerLane(_NumpyLane):
         call()
 
 
+class _CallerLane(_NumpyLane):
+    """Makes calls in the caller's thread, in a context of their own, as in other threads."""
+
+    def __init__(self) -> None:
+        self._context = callers_context()
+
+    def _enqueue(self, call: Callable[[], object]) -> None:
+        self._context.copy().run(call)
+
+
 class _ThreadLane(_NumpyLane):
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -304,7 +314,7 @@ class NumpyDevice(DeviceDefaults):
         return _ThreadLane() if self._mode == "threaded" else _LazyLane(self._lock)
 
     def caller_lane(self) -> Lane:
-        return _EagerLane()
+        return _CallerLane()
 
     def event(self, *, timed: bool = False) -> NumpyEvent:
         return NumpyEvent()
