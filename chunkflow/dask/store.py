@@ -186,7 +186,7 @@ class _Left:
         self._places, self._targets, self._passes, self._kept = places, targets, passes, kept
         names = [target.name for target in targets]
         finish(self._path)
-        there = set(names) <= passes.published
+        there = set(names) <= passes.published(())
         self.published = tuple(target.opened(spec_of(target.name)) for target in targets) if there else None  # type: ignore[attr-defined]
 
     @property

@@ -32,7 +32,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.identity import Identity
 from chunkflow.stores.paths import passes_place
-from chunkflow.stores.protocol import Target
+from chunkflow.stores.protocol import Sink, Target
 from chunkflow.stores.publication import claim as claims
 from chunkflow.stores.publication import settle
 from chunkflow.stores.publication.claim import Claim, claim_path
@@ -43,6 +43,7 @@ from chunkflow.stores.publication.settle import finish
 from chunkflow.system.context import run_variable
 
 _DONE, _BETWEEN, _READ = ".done", "between-", ".read"
+_CALL = "the call"
 _LIMIT = "limit"
 """What a call had of its budget, in which a later one makes the same passes."""
 
@@ -120,16 +121,21 @@ class Passes:
     def call(self, plan: Plan, device: Device) -> dict[str, str]:
         """What one of the passes is, beside what the whole call is."""
         return {
-            "the call": os.path.basename(self.folder),
+            _CALL: os.path.basename(self.folder),
             "the device": device.model,
             **outputs_of(plan),
             BOOT: resume.boot(),
         }
 
-    @property
-    def published(self) -> set[str]:
-        """Names of the call's outputs that have been published already."""
-        return self.marked(self.folder)
+    def published(self, targets: Sequence[Any]) -> set[str]:
+        """Names of the call's outputs that have been published already.
+
+        At URLs they are published one by one before their pass is marked: a call that ended in between makes it again.
+        """
+        calls = resume.left_by([target for target in targets if hasattr(target, "is_made")])
+        own = {name for name, call in calls.items() if call.get(_CALL) == os.path.basename(self.folder)}
+        any_spec = ArraySpec("", (), np.dtype("u1"))
+        return self.marked(self.folder) | {t.name for t in targets if t.name in own and t.is_made(any_spec)}
 
     def begin(self, outputs: Sequence[ArraySpec], targets: Sequence[Target]) -> NumberedPass | None:
         """The next pass. None if it writes to what a later call finds changed, so that it makes the pass again."""
@@ -208,6 +214,24 @@ class NumberedPass:
     _in_memory: list[bool]
     mark: Mark
     done: tuple[Any, ...] | None = None
+
+    def open(self, target: Any, spec: ArraySpec) -> Sink:
+        """A sink for a result that is written at once. At a URL, where none is hidden, it says whose it is."""
+        if not hasattr(target, "left"):
+            sink: Sink = target.open(spec)
+            return sink
+        call = {_CALL: os.path.basename(self._passes.folder), BOOT: resume.boot()}
+        if hasattr(target, "earlier") and target.earlier.get(_CALL) == call[_CALL]:
+            target.own()
+        claim = target.claim()
+        try:
+            compare({**(claim.call or call), BOOT: call[BOOT]}, call, target.name)
+            sink = target.open(spec, claim)
+            claim.begin(call)
+        except BaseException:
+            claim.leave() if claim.is_left else claim.end()
+            raise
+        return sink
 
     def stopped(self, resumption: Resumption | None) -> None:
         """The pass has ended early."""

@@ -203,8 +203,13 @@ def published(targets: Sequence[Any], plan: Plan, call: Mapping[str, str]) -> tu
     """
     earlier = [target.earlier for target in targets if hasattr(target, "earlier")]
     if len(earlier) < len(targets):
+        for target in targets:  # at URLs one output is published after the other, and stays when the system ends
+            if hasattr(target, "earlier") and hasattr(target, "left"):
+                known = {**_without_hidden(target.earlier), BOOT: call[BOOT]}
+                if not differences(known, call):
+                    target.own()
         return None
-    known = {key: value for key, value in earlier[0].items() if key != _HIDDEN}
+    known = _without_hidden(earlier[0])
     if all(hasattr(target, "left") for target in targets):  # what is at a URL stays
         known[BOOT] = call[BOOT]
     if known.get(BOOT) != call[BOOT] or not all(
@@ -216,6 +221,10 @@ def published(targets: Sequence[Any], plan: Plan, call: Mapping[str, str]) -> tu
     compare(known, call, targets[0].name)
     with translated(ReadError, f"cannot open {targets[0].name}", targets[0].name):
         return tuple(target.opened(spec) for target, spec in zip(targets, plan.outputs, strict=True))
+
+
+def _without_hidden(call: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in call.items() if key != _HIDDEN}
 
 
 def tidy(targets: Sequence[Any]) -> None:

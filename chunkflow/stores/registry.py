@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -398,6 +398,10 @@ class PublishedTarget:
         """See `Target.open`."""
         self.refuse()
         return self._target.open(*args)
+
+    def own(self) -> None:
+        """Take what exists for the present call's, which makes it again."""
+        self._place = replace(self._place, overwrite=True)
 
     def refuse(self) -> None:
         """Refuse what exists, unless it may be overwritten."""

@@ -76,7 +76,7 @@ class Objects(LocalFileSystem):  # type: ignore[misc]
     def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
         place = Path(self._strip_protocol(path))
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+        with tempfile.NamedTemporaryFile(delete=False) as file:  # not there, where it would be an object
             file.write(value)
         os.replace(file.name, place)
 
@@ -201,6 +201,15 @@ KINDS: dict[str, Callable[[Path], Any]] = {
             (array() * 1000).astype("i4"),
             return_counts=True,
             out=(folder / "o.npy", folder / "n.npy"),
+            chunks=(32, -1, -1),
+            **CPU,
+        )
+    ),
+    "distinct values to URLs": several(
+        lambda folder: cf.unique(
+            (array() * 1000).astype("i4"),
+            return_counts=True,
+            out=(f"objects://{folder}/u/o.zarr", f"objects://{folder}/u/n.zarr"),
             chunks=(32, -1, -1),
             **CPU,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -109,6 +110,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=200, help="kills of each kind of run")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", default="", help="kinds of runs whose names have this in them")
+    parser.add_argument("--keep", default="", help="a directory for what is wrong")
     asked = parser.parse_args()
     import_all(every_kind)
     times, wrong = random.Random(asked.seed), 0
@@ -136,6 +138,8 @@ def main() -> int:
                 if failed:
                     wrong += 1
                     print(f"wrong: {kind}, run {runs}: {failed}", flush=True)
+                    if asked.keep:
+                        shutil.copytree(folder, Path(asked.keep) / f"{kind} {runs}")
                 again += calls(folder) - whole
         per = again / max(kills, 1)
         print(f"{kind:<24}{kills:5} kills of {runs} runs of {whole} calls, {per:.1f} calls more for each", flush=True)

@@ -190,7 +190,7 @@ def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressL
     call = call_of_passes(digest(("store", said, options.out_chunks)), arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         passes = current()
-        there = set[str]() if passes is None else passes.published
+        there = set[str]() if passes is None else passes.published(targets)
         known = {target.name: Published(target.name) for target in targets if target.name in there}
         places = {node: known.get(t.name, out) for (node, out), t in zip(wanted.items(), targets, strict=True)}
         return _evaluated(places, replace(options, budget=budget, resume=False, name=None), progress)

@@ -272,11 +272,15 @@ def all_stored(found: Sequence[np.ndarray], targets: Sequence[Target], options: 
     sinks: list[Sink] = []
     try:
         for array, target, spec in zip(found, targets if turn is None else turn.targets, specs, strict=True):
-            sinks.append(target.open(spec))
+            sinks.append(target.open(spec) if turn is None else turn.open(target, spec))
             sinks[-1].write(grid.whole(spec.shape), array.astype(spec.dtype, copy=False))
         results = commit_all([*marks, *sinks], sync=options.sync)[len(marks) :]
     except BaseException:
         for sink in (*marks, *sinks):
             sink.abort()
         raise
+    if turn is not None:
+        for sink in sinks:
+            if hasattr(sink, "end"):  # it has said whose it is
+                sink.end()
     return results if turn is None else turn.finished(results)

@@ -26,6 +26,7 @@ from chunkflow.stores.kvstore.fsspec import Bucket
 
 OWN = ".chunkflow."
 CALL, STEPS, VALUES = f"{OWN}call", f"{OWN}steps", OWN + "values-{}"
+"""What the call is, how far it has come, and the accumulators, which are kept in two places in turn."""
 
 KEYS = (re.compile(r"c([./]\d+)*"), re.compile(r"\d+([./]\d+)*|\.zarray|\.zattrs"))
 """What chunks of either encoding are called; beside those of the second, the metadata of format 2."""
@@ -120,7 +121,8 @@ class RemoteClaim:
 
     def keep(self, steps: int, values: Sequence[np.ndarray], names: Any) -> None:
         """See `Journal.keep`."""
-        before, self._steps, self._kept = self._kept, steps, steps
+        before = self._kept
+        self._steps, self._kept = steps, 2 if before == 1 else 1
         said = np.frombuffer(json.dumps(names).encode(), np.uint8)
 
         def save(out: BinaryIO) -> bool:
@@ -128,9 +130,9 @@ class RemoteClaim:
             self._nbytes = out.tell()
             return True
 
-        self._bucket.put(VALUES.format(steps), save)
+        self._bucket.put(VALUES.format(self._kept), save)
         self._note()
-        if before and before != steps:
+        if before:
             self._bucket.remove(VALUES.format(before))
 
     def close(self) -> None:
@@ -193,9 +195,9 @@ def left(bucket: Bucket) -> dict[str, Any] | None:
 
 
 def has_published(bucket: Bucket, metadata: bytes) -> bool:
-    """Whether a dead run has put these metadata of an array."""
+    """Whether a dead run has put these metadata of an array. Without its steps it was removing what tells of it."""
     found, steps = left(bucket), said(bucket, STEPS)
-    return bool(found and steps and steps.get("publishes") and found["made"]["metadata"].encode() == metadata)
+    return bool(found and (steps is None or steps.get("publishes")) and found["made"]["metadata"].encode() == metadata)
 
 
 def refuse(bucket: Bucket, called: str) -> None:
@@ -211,8 +213,8 @@ def refuse(bucket: Bucket, called: str) -> None:
 
 def forget(bucket: Bucket) -> None:
     """Remove all that tells of a run. What the call is goes last."""
-    if (found := said(bucket, STEPS)) is not None and found.get("kept"):
-        bucket.remove(VALUES.format(found["kept"]))
+    for place in (1, 2):  # of which a run that is killed may not have noted one
+        bucket.remove(VALUES.format(place))
     bucket.remove(STEPS)
     bucket.remove(CALL)
 
