@@ -153,6 +153,8 @@ class Passes:
                 _loaded(place) if memory else self._found(target, spec)
                 for target, spec, place, memory in zip(targets, outputs, places, in_memory, strict=True)
             ]
+            # What tells of it at URLs is left; others end with the mark's claim.
+            resume.tidy([target for target in targets if hasattr(target, "is_made")])
             return NumberedPass(self, [], in_memory, mark, tuple(found))
         chosen = [
             open_target(Between(place, None)) if memory else target

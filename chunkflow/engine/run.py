@@ -38,7 +38,6 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         turn = passes.begin(run.plan.outputs, targets)
         if turn is not None and turn.done is not None:
             watch.noted("a pass was done already")
-            tidy([target for target in targets if hasattr(target, "is_made")])  # others end with the mark's claim
             return turn.done
         targets = () if turn is None else tuple(turn.targets)
     sinks: list[Sink] = []

@@ -7,6 +7,7 @@ bit, with nothing left beside it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import shutil
@@ -21,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine.resume_calls import KINDS, array, prepared, stored
+from engine.resume_calls import KINDS, Objects, array, prepared, stored
 
 from chunkflow.errors import OutputExistsError
-from torture.children import DONE, LIMIT, REFUSED, begun, forked, import_all, told
+from torture.children import DONE, HUNG, LIMIT, REFUSED, begun, forked, import_all, told
 
 
 def made(kind: str, folder: Path) -> Callable[[], int]:
@@ -58,7 +59,7 @@ def calls(folder: Path) -> int:
 
 def outputs(folder: Path) -> dict[str, Any] | int:
     """All that lies in a folder, but for what is known; read by a child, so that this process has no threads."""
-    known = ("x.npy", "calls")
+    known = ("x.npy", "calls", "rows.zarr", ".rows.zarr.claim")  # a copy, that is none of what is resumed
     return told(lambda: {path.name: stored(path) for path in sorted(folder.iterdir()) if path.name not in known})
 
 
@@ -97,6 +98,48 @@ def killed(kind: str, folder: Path, times: random.Random, whole: int) -> int:
         kills += 1
 
 
+def dying(kind: str, folder: Path, point: int) -> Callable[[], int]:
+    """A child's work: the call, which ends before it puts or removes the object of this number."""
+    numbers = itertools.count(1)
+
+    def work() -> int:
+        for name in ("pipe_file", "rm_file"):
+            setattr(Objects, name, before(getattr(Objects, name)))
+        return made(kind, folder)()
+
+    def before(request: Callable[..., Any]) -> Callable[..., Any]:
+        def requested(*args: Any, **kwargs: Any) -> Any:
+            if next(numbers) == point:
+                os._exit(HUNG)
+            return request(*args, **kwargs)
+
+        return requested
+
+    return work
+
+
+def listed(folder: Path) -> list[str]:
+    """Paths of all objects, but for chunks."""
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("u/*/*") if path.name != "c")
+
+
+def ended(kind: str, place: Path, expected: Any) -> tuple[int, list[str]]:
+    """End a call before each object, and make it again. How often, and what was wrong."""
+    wrong = []
+    for point in itertools.count(1):
+        folder = place / f"point {point}"
+        folder.mkdir()
+        np.save(folder / "x.npy", array())
+        if forked(dying(kind, folder, point)) == DONE:
+            return point - 1, wrong
+        code = forked(made(kind, folder))
+        if code not in (DONE, REFUSED) or not _alike(outputs(folder), expected):
+            wrong.append(
+                f"{kind}, point {point}: {code}, {error(folder).read_text() if code > REFUSED else listed(folder)}"
+            )
+    raise AssertionError
+
+
 def every_kind() -> None:
     """Make each call once, in a directory of its own."""
     for kind in KINDS:
@@ -110,12 +153,13 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=200, help="kills of each kind of run")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", default="", help="kinds of runs whose names have this in them")
+    parser.add_argument("--points", action="store_true", help="end runs to URLs before each object instead")
     parser.add_argument("--keep", default="", help="a directory for what is wrong")
     asked = parser.parse_args()
     import_all(every_kind)
     times, wrong = random.Random(asked.seed), 0
     print(f"seed {asked.seed}", flush=True)
-    for kind in [kind for kind in KINDS if asked.only in kind]:
+    for kind in [kind for kind in KINDS if asked.only in kind and (not asked.points or "URL" in kind)]:
         with tempfile.TemporaryDirectory() as place:
             right = Path(place) / "right"
             right.mkdir()
@@ -123,6 +167,11 @@ def main() -> int:
             if forked(made(kind, right)) != DONE:
                 raise AssertionError(f"{kind} fails where nobody kills it: {error(right).read_text()}")
             expected, whole = outputs(right), calls(right)
+            if asked.points:
+                points, each = ended(kind, Path(place), expected)
+                wrong += len(each)
+                print(f"{kind:<24}{points:5} points", *each, sep="\n", flush=True)
+                continue
             kills = runs = again = 0
             while kills < asked.number:
                 folder = Path(place) / f"run {runs}"

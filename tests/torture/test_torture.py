@@ -29,6 +29,7 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
         "torture.full --number 40 --seconds 20",
         "torture.power --number 40 --seconds 20",
         "torture.many --number 100 --only zarr",
+        "torture.kills --points --only s",
     ],
 )
 def test_a_sample(tmp_path: Path, sample: str) -> None:

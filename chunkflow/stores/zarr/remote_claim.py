@@ -67,6 +67,7 @@ class RemoteClaim:
         self._bucket, self._remove = bucket, remove
         self._run = os.urandom(8).hex()
         self._steps, self._kept, self._nbytes, self._next, self._is_begun = 0, 0, 0, 0.0, False
+        self._publishes = False
         found = said(bucket, CALL)
         self.is_left = found is not None
         self.token = self._run if found is None else str(found["token"])
@@ -98,6 +99,7 @@ class RemoteClaim:
         """See `Journal.go_on`."""
         found = said(self._bucket, STEPS) or {"steps": 0, "kept": 0, "nbytes": 0}
         self._steps, self._kept, self._nbytes = int(found["steps"]), int(found["kept"]), int(found["nbytes"])
+        self._publishes = bool(found.get("publishes"))  # the run before may have done so
         self._note()
         if not self._kept:
             return self._steps, [], []
@@ -117,7 +119,8 @@ class RemoteClaim:
 
     def publishes(self) -> None:
         """Note that the metadata are put next: what is there then is this run's."""
-        self._note(publishes=True)
+        self._publishes = True
+        self._note()
 
     def keep(self, steps: int, values: Sequence[np.ndarray], names: Any) -> None:
         """See `Journal.keep`."""
@@ -155,8 +158,11 @@ class RemoteClaim:
         _put(
             self._bucket,
             STEPS,
-            {"steps": self._steps, "kept": self._kept, "nbytes": self._nbytes, "time": time.time(), **who, **how},
-        )
+            {
+                "steps": self._steps, "kept": self._kept, "nbytes": self._nbytes, "publishes": self._publishes,
+                "time": time.time(), **who, **how,
+            },
+        )  # fmt: skip
         self._is_begun, now = True, time.monotonic()
         self._next = now + max(NOTE, SHARE * (now - began))
 
