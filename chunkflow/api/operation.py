@@ -195,7 +195,7 @@ def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:
     return inspect.Signature([*own, *run], return_annotation=Any)
 
 
-class PassesPlan(Protocol):
+class SeveralPassesPlan(Protocol):
     """A plan of several passes, whose text is for people."""
 
     @property
@@ -239,7 +239,7 @@ class MultiPass:
     run: Callable[[], Any]
     options: Options
     spec: Callable[[], ArraySpec] | None = None
-    plan: Callable[[], PassesPlan] | None = None
+    plan: Callable[[], SeveralPassesPlan] | None = None
     unroll: Callable[[], Node | None] = lambda: None
     streams: bool = False
     alone: bool = False
