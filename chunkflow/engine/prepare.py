@@ -179,7 +179,8 @@ def _plan(
     block = chunking.sides(lengths, declared.axes, nest.outputs[0].dims, len(nest.extents))
     targets = stated.targets or tuple(stores.open_target(None, overwrite=False) for _ in nest.outputs)
     check_number(targets, trial, options)
-    outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, declared.block, options)
+    alike = declared.block if declared.chunked else None
+    outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, alike, options)
     known: dict[str, Any] = {"workspace": workspace, "reserve": device.reserve + opened.supposed}
     known["block"] = declared.block or block
     known |= {"tiles": declared.tiles, "strips": declared.strips}

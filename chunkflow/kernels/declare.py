@@ -43,6 +43,8 @@ class Declared:
         The axes of each result, if they differ; `axes` are then those of the first one.
     block : tuple of int or None, optional
         Sides of the blocks, as far as they are fixed.
+    chunked : bool
+        Whether a new output has chunks like these, where nothing else says which.
     tiles : bool
         Whether the kernel may be called on parts of a block.
     strips : Strips
@@ -59,6 +61,7 @@ class Declared:
     kernel: Kernel | None
     axes: tuple[int | None, ...]
     block: tuple[int | None, ...] | None = None
+    chunked: bool = True
     tiles: bool = False
     strips: Strips = NO_STRIPS
     copies: float | tuple[float, ...] = 3.0

@@ -404,6 +404,24 @@ def test_a_transform_that_a_later_pass_reads_has_the_chunks_of_its_output(tmp_pa
     np.testing.assert_allclose(cf.open(tmp_path / "c.zarr").compute(), -right[1:], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: cf.map_overlap(np.tanh, -x, depth=2, boundary="nearest", iterations=3),
+        lambda x: cf.fft.fftn(-x.reshape(31, 4)).real,
+        lambda x: cf.fft.fftn(x.reshape(31, 4)),
+    ],
+)
+def test_a_dataset_of_several_passes_is_what_was_planned(make: Callable[[Any], Any], tmp_path: Path) -> None:
+    x = cf.open(np.arange(124.0))
+    smallest = refused(lambda b: cf.store(make(x), f"{tmp_path}/o.h5:/d", budget=b, device="cpu"), 1)
+    assert smallest is not None
+    cf.store(make(x), f"{tmp_path}/o.h5:/d", budget=smallest, device="cpu")
+    with h5py.File(tmp_path / "o.h5") as file:
+        assert file["d"].chunks is None
+        np.testing.assert_allclose(file["d"][...], make(x).compute(device="cpu"), rtol=1e-12, atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "i8", "f2", "f8"])
 @pytest.mark.parametrize("bins", [4, "sqrt", "auto", "fd"])
 @pytest.mark.parametrize("there", [False, True])

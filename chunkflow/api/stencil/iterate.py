@@ -117,7 +117,7 @@ class Iteration:
                 dtype=dtype,
                 edges=boundaries(each(self.boundary, len(specs), "boundary")[0], then),
             )
-            return Declared(stepping.deep(steps), kernel, kernel.axes, block, tiles=False)
+            return Declared(stepping.deep(steps), kernel, kernel.axes, block, chunked=False, tiles=False)
 
         return declare
 
