@@ -24,6 +24,7 @@ SMALL = 200
 """Small outputs of a measurement."""
 
 
+SMALL_ONES = ("small in memory", "small .npy", "small .npy, replaced")
 FROM_FILES = ("map from a file", "map from a file in small blocks", "sum from a file")
 """Cases with and without `resume=True`."""
 
@@ -35,7 +36,7 @@ def measured(folder: Path, mib: int, only: str) -> float:
     import chunkflow as cf
 
     x = np.arange(mib << 18, dtype="f4").reshape(-1, 1 << 16)
-    tiny = np.ones(10)
+    tiny, result = np.ones(10), np.empty(10)
     options: dict[str, Any] = {"device": "cpu", "budget": "100MB"}
     synced = {"sync": True} if only.endswith("sync") else {}
     resumed = {"resume": True} if only.endswith("resume") else {}
@@ -68,6 +69,10 @@ def measured(folder: Path, mib: int, only: str) -> float:
         for number in range(SMALL):
             cf.copy(tiny, folder / f"{number}.npy", device="cpu", **synced)
 
+    def in_memory() -> None:
+        for _ in range(SMALL):
+            cf.map(np.negative, tiny, out=result, device="cpu")
+
     def replaced() -> None:
         for _ in range(SMALL):
             cf.copy(tiny, folder / "0.npy", device="cpu", overwrite=True)
@@ -78,6 +83,7 @@ def measured(folder: Path, mib: int, only: str) -> float:
         "copy to zarr": arrays,
         "copy to HDF5": dataset,
         "map to .npy": mapped,
+        "small in memory": in_memory,
         "small .npy": small,
         "small .npy, replaced": replaced,
         "copy to .npy, sync": file,
@@ -109,10 +115,10 @@ def main() -> None:
     if chosen.case:
         print(json.dumps(measured(chosen.directory, chosen.mib, chosen.case)))
         return
-    plain = ["copy to .npy", "copy to zarr", "copy to HDF5", "map to .npy", "small .npy", "small .npy, replaced"]
+    plain = ["copy to .npy", "copy to zarr", "copy to HDF5", "map to .npy", *SMALL_ONES]
     for case in [name for name in plain if chosen.only in name] if chosen.code else ():
         _show(case, [_round(case, chosen, (chosen.code, ROOT), turn) for turn in range(chosen.rounds)])
-    for case in [name for name in plain if name != "map to .npy" and "replaced" not in name and chosen.only in name]:
+    for case in [name for name in plain if name not in ("map to .npy", *SMALL_ONES[::2]) and chosen.only in name]:
         pairs = [(_seconds(case, chosen, ROOT), _seconds(f"{case}, sync", chosen, ROOT)) for _ in range(chosen.rounds)]
         _show(f"{case}, sync", pairs)
     for case in [name for name in FROM_FILES if chosen.only in name]:
