@@ -35,6 +35,7 @@ torture: $(READY) ## faults, full disks, power cuts, kills and the memory of run
 	PYTHONPATH=tests:. $(BIN)/python -m torture.power $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:. $(BIN)/python -m torture.many $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:. $(BIN)/python -m torture.kills $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.kills --points
 	PYTHONPATH=tests:. $(BIN)/python -m torture.budgets $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 
 sanitize: $(READY) ## the tests of the compiled modules, with AddressSanitizer and UndefinedBehaviorSanitizer

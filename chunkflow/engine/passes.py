@@ -132,10 +132,11 @@ class Passes:
 
         At URLs they are published one by one before their pass is marked: a call that ended in between makes it again.
         """
-        calls = resume.left_by([target for target in targets if hasattr(target, "is_made")])
+        at_urls = [target for target in targets if hasattr(target, "left")]
+        calls = resume.left_by(at_urls)
         own = {name for name, call in calls.items() if call.get(_CALL) == os.path.basename(self.folder)}
-        any_spec = ArraySpec("", (), np.dtype("u1"))
-        return self.marked(self.folder) | {t.name for t in targets if t.name in own and t.is_made(any_spec)}
+        any_spec = ArraySpec("", (), np.dtype("u1"))  # there the metadata tell
+        return self.marked(self.folder) | {t.name for t in at_urls if t.name in own and t.is_made(any_spec)}
 
     def begin(self, outputs: Sequence[ArraySpec], targets: Sequence[Target]) -> NumberedPass | None:
         """The next pass. None if it writes to what a later call finds changed, so that it makes the pass again."""
