@@ -365,7 +365,10 @@ def _call(
         state = _nbytes(value)
         return _Seen(*_results(result), max(peak - _nbytes(result) - state, 0), (state,))
     result, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
-    return _Seen(*_results(result), max(peak - _nbytes(result), 0), (0.0,) * max(len(nest.together), 1))
+    values, is_tuple = _results(result)
+    # A result without its halo holds the halo too, which is most of it in a flat block: all of the peak is temporary.
+    kept = 0 if nest.has_halo and any(map(_is_cut, values)) else _nbytes(values)
+    return _Seen(values, is_tuple, max(peak - kept, 0), (0.0,) * max(len(nest.together), 1))
 
 
 def _temporary(peak: int, kept: int) -> int:
@@ -376,6 +379,12 @@ def _temporary(peak: int, kept: int) -> int:
     """
     beside = max(peak - kept, 0)
     return beside if beside <= kept // FEW_BESIDE else peak
+
+
+def _is_cut(value: Any) -> bool:
+    """Whether an array holds the memory of a larger one."""
+    base = getattr(value, "base", None)
+    return base is not None and _nbytes(base) > _nbytes(value)
 
 
 def _results(value: Any) -> tuple[list[Any], bool]:

@@ -27,7 +27,7 @@ from unittest.mock import patch
 
 import chunkflow as cf
 from chunkflow.engine import resume
-from chunkflow.errors import OutputExistsError, ReadError
+from chunkflow.errors import ArgumentError, OutputExistsError, ReadError
 from chunkflow.stores.publication import settle
 from torture.bench import Bench, benches, beside, hidden_in
 from torture.children import DONE, begun, preloaded, told
@@ -142,7 +142,7 @@ def _seen(scenario: Scenario, folder: Path, is_done: bool) -> list[str]:
 
 def _refusals(scenario: Scenario) -> tuple[type[Exception], ...]:
     """What the same run may say that comes after a power cut: a new output need not be whole if nobody has asked."""
-    return (OutputExistsError,) if scenario.is_durable else (OutputExistsError, ReadError)
+    return (OutputExistsError,) if scenario.is_durable else (OutputExistsError, ReadError, ArgumentError)
 
 
 if __name__ == "__main__":

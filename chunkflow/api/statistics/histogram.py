@@ -39,7 +39,7 @@ from chunkflow.api.statistics.bins import (
     supposed_range,
 )
 from chunkflow.api.statistics.order_statistics import stored
-from chunkflow.api.statistics.parts import in_parts, no_counts
+from chunkflow.api.statistics.parts import in_parts
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
@@ -200,8 +200,8 @@ def histogram(
             bin = int(np.searchsorted(edges, element, side="right")) - 1
             return min(bin, len(edges) - 2) if element <= edges[-1] else bin
 
-        hist: np.ndarray = in_parts(part, after, no_counts(len(edges) - 1, np.dtype(np.intp)), 0, least, chosen)
-        return stored(_as_density(hist, edges) if density else hist, target, chosen)
+        with in_parts(part, after, len(edges) - 1, np.dtype(np.intp), 0, least, target, chosen) as (hist, at_once):
+            return stored(_as_density(hist, edges) if density else hist, target, chosen, at_once)
 
     def expressions(array: Callable[[Node], Any]) -> tuple[Any, Any]:
         low, high = (mapped(numbers, extreme(array(node_of(x)))) for extreme in (least, greatest))
@@ -280,8 +280,9 @@ def bincount(
 
     possible = 1 << 8 * spec.dtype.itemsize
 
-    def tally(first: int, number: int, beyond: bool) -> Tally:
-        safe = beyond or (is_dry() and spec.size > 0)  # of a dry run the elements are others than supposed
+    def tally(first: int, number: int, beyond: bool, every: bool = True) -> Tally:
+        # Elements may be beyond: where not every integer is counted, and in a dry run others than supposed.
+        safe = beyond or not every or (is_dry() and spec.size > 0)
 
         def count(block: Any, weights: Any = None) -> Value:
             if weights is not None:
@@ -291,14 +292,15 @@ def bincount(
             # Elements of a trial on made-up numbers may be larger than all that there are.
             return (np.bincount(block.astype(np.intp, copy=False), weights, number)[:number],)
 
-        return Tally(count, counts_added, number=number, fewer=lambda few: tally(first, few, beyond))
+        return Tally(count, counts_added, number=number, fewer=lambda few: tally(first, few, beyond, False))
 
     def counted(first: int, number: int, at: Options, *, beyond: bool = True) -> Request:
         return Request(over_everything(tally(first, number, beyond), chunks), arrays, at)
 
     def counted_in_parts(first: int, length: int, least: int) -> Any:
-        counts = no_counts(length, np.dtype(np.int64 if weights is None else np.float64))
-        return stored(in_parts(counted, int, counts, first, least, chosen), target, chosen)
+        dtype = np.dtype(np.int64 if weights is None else np.float64)
+        with in_parts(counted, int, length, dtype, first, least, target, chosen) as (counts, at_once):
+            return stored(counts, target, chosen, at_once)
 
     def run() -> Any:
         length, first = least, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -255,16 +255,31 @@ def folded(
 # -- Device and outputs --------------------------------------------------------------------------------------
 
 
-def stored(found: np.ndarray, target: Target, options: Options) -> Any:
+def stored(found: np.ndarray, target: Target, options: Options, at_once: int | None = None) -> Any:
     """Write a result in host memory to its target, but in a dry run."""
-    return all_stored([found], [target], options)[0]
+    return all_stored([found], [target], options, at_once)[0]
 
 
-def all_stored(found: Sequence[np.ndarray], targets: Sequence[Target], options: Options) -> tuple[Any, ...]:
-    """Write results in host memory to their targets, of which all appear or none does. In a dry run none does."""
+def _slabs(spec: ArraySpec, rows: int) -> Iterator[grid.Region]:
+    """Parts of at least so many rows that cut no chunk."""
+    unit = 1 if spec.chunks is None else spec.chunks[0]
+    return grid.regions(spec.shape, (-(-rows // unit) * unit, *spec.shape[1:]))
+
+
+def all_stored(
+    found: Sequence[np.ndarray], targets: Sequence[Target], options: Options, at_once: int | None = None
+) -> tuple[Any, ...]:
+    """Write results in host memory to their targets, of which all appear or none does. In a dry run none does.
+
+    `at_once` is how many rows are written at a time, and the length of the chunks of what is created. It is for
+    results that are mapped.
+    """
     if is_dry():
         return tuple(found)
-    specs = [target.describe(array.shape, array.dtype, None) for array, target in zip(found, targets, strict=True)]
+    specs = [
+        target.describe(array.shape, array.dtype, None if at_once is None else (at_once, *array.shape[1:]))
+        for array, target in zip(found, targets, strict=True)
+    ]
     turn = None if (passes := current()) is None else passes.begin(specs, targets)
     if turn is not None and turn.done is not None:
         return turn.done
@@ -273,7 +288,8 @@ def all_stored(found: Sequence[np.ndarray], targets: Sequence[Target], options: 
     try:
         for array, target, spec in zip(found, targets if turn is None else turn.targets, specs, strict=True):
             sinks.append(target.open(spec) if turn is None else turn.open(target, spec))
-            sinks[-1].write(grid.whole(spec.shape), array.astype(spec.dtype, copy=False))
+            for box in [grid.whole(spec.shape)] if at_once is None else _slabs(spec, at_once):
+                sinks[-1].write(box, array[box].astype(spec.dtype, copy=False))
         results = commit_all([*marks, *sinks], sync=options.sync)[len(marks) :]
     except BaseException:
         for sink in (*marks, *sinks):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import h5py  # noqa: F401  # its import is not to be traced
 import numpy as np
 import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from support.budgets import traced
 from support.devices import CHECKING, Place, everywhere, same
 
 import chunkflow as cf
@@ -271,3 +275,26 @@ def test_what_is_refused_of_an_expression() -> None:
         cf.histogram(x, 3, budget="1MB")
     with pytest.raises(errors.ArgumentError, match="host memory"):
         np.histogram(x, 1 << 62)
+
+
+@pytest.mark.parametrize("out", ["y.npy", "y.zarr", "y.h5:/y"])
+def test_counts_for_a_file_take_no_more_memory_than_the_budget(out: str, tmp_path: Path) -> None:
+    """These are 24 MB of counts, nearly all of which are zeros."""
+    x = np.append(np.arange(5000), [3_000_000, 1_500_000, 1_500_000])
+    with traced() as peak:
+        bincount(x, out=tmp_path / out, budget="4MB", device="cpu", checksum=False)
+        assert peak() <= 4_000_000
+    np.testing.assert_array_equal(cf.open(tmp_path / out).compute(), np.bincount(x))
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_counts_that_find_no_room_are_a_write_error(tmp_path: Path) -> None:
+    x = np.append(np.arange(5000), [3_000_000])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        with pytest.raises(errors.WriteError, match=r"counts of .*y\.npy"):
+            bincount(x, out=tmp_path / "y.npy", budget="4MB", device="cpu")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not os.listdir(tmp_path)
