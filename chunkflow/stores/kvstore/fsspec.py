@@ -83,6 +83,21 @@ class Bucket:
         found = cpu.Buffer.from_bytes(file.getbuffer())
         again(lambda: sync(timed(self._store.set(self._prefix + name, found), len(found))))
 
+    def create(self, name: str, raw: bytes) -> bool:
+        """Put an object that is not there. False if it is, which stores with conditional requests know for certain."""
+        path, files = f"{self._store.path}/{self._prefix}{name}", self._store.fs
+        try:
+            again(lambda: sync(timed(files._pipe_file(path, raw, mode="create"), len(raw))))
+        except (NotImplementedError, TypeError):  # it has no such requests
+            if self.get(name) is not None:
+                return False
+            again(lambda: sync(timed(files._pipe_file(path, raw), len(raw))))
+        except Exception:
+            if self.get(name) is None:
+                raise
+            return False
+        return True
+
     def remove(self, name: str) -> None:
         # The store's own `delete` would take a bracket in the path for a pattern.
         path = f"{self._store.path}/{self._prefix}{name}"

@@ -34,7 +34,19 @@ from chunkflow.stores.publication.settle import Left, beside
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import compressors, created_spec
-from chunkflow.stores.zarr.remote_claim import CALL, KEYS, OWN, RemoteClaim, forget, has_published, left, refuse, said
+from chunkflow.stores.zarr.remote_claim import (
+    CALL,
+    KEYS,
+    OWN,
+    Maker,
+    RemoteClaim,
+    forget,
+    has_begun,
+    has_published,
+    left,
+    refuse,
+    said,
+)
 
 _METADATA = "zarr.json"
 _GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
@@ -47,7 +59,7 @@ class ZarrUrlTarget:
 
     Names above it that end in ``.zarr``, and what lies below the outermost of these, are made groups when the array
     appears, where there is none: ``"s3://bucket/result.zarr/speed"`` is a member of ``result.zarr``. The array is
-    zarr 3. Two runs must not write to one URL at the same time. A process that is killed leaves chunks behind.
+    zarr 3. A process that is killed leaves chunks behind, which the next run removes.
     """
 
     footprint: Footprint | None = None
@@ -67,7 +79,7 @@ class ZarrUrlTarget:
         with self._looking():
             self._is_left = said(self.bucket, CALL) is not None
             stranger = None
-            if self._kind(self.bucket) is None and not self._is_left:
+            if self._kind(self.bucket) is None and not self._is_left and not has_begun(self.bucket):
                 stranger = next((name for name in self.bucket.names() if not name.startswith(OWN)), None)
         if stranger:
             raise (ArgumentError if overwrite else OutputExistsError)(
@@ -131,6 +143,7 @@ class ZarrUrlTarget:
         """Remove what tells of the run that has made the array."""
         with contextlib.suppress(Exception):
             forget(self.bucket)
+            Maker(self.bucket, self.name).end()
 
     def opened(self, spec: ArraySpec) -> Any:
         """The finished array, for the user."""
@@ -143,27 +156,38 @@ class ZarrUrlTarget:
             self.refuse_left()
         with translated(WriteError, f"cannot create {self.name}", self.name):
             self.bucket.remove(".chunkflow")  # an error where objects can't be removed, as a run that fails must
-            found = self.bucket.get(_METADATA)
-            old = None if found is None else found.tobytes()
-            kind = int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
-            if claim is not None:
-                kind = claim.made.setdefault("kind", kind)
-            made: Any = zarr.create_array(
-                store=MemoryStore(),
-                shape=spec.shape,
-                chunks=spec.chunks or "auto",
-                dtype=spec.dtype,
-                **compressors(spec.dtype, 3),
-                chunk_key_encoding=_ENCODINGS[kind],  # type: ignore[arg-type]
-                dimension_names=self._names(len(spec.shape), old),
-            )
-            metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
-            assert metadata is not None
-            text = metadata.to_bytes().decode()
-            if claim is not None:
-                text = claim.made.setdefault("metadata", text)
-            array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
-            return ZarrUrlSink(self, spec, array, text.encode(), old, KEYS[1 - kind], claim)
+            maker = Maker(self.bucket, self.name) if claim is None else None
+            try:
+                return self._begun(spec, claim, maker)
+            except BaseException:
+                if maker is not None:
+                    maker.end()
+                raise
+
+    def _begun(self, spec: ArraySpec, claim: RemoteClaim | None, maker: Maker | None) -> ZarrUrlSink:
+        found = self.bucket.get(_METADATA)
+        old = None if found is None else found.tobytes()
+        kind = int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
+        if maker is not None and maker.follows:
+            _remove(self.bucket, [name for name in self.bucket.names() if KEYS[kind].fullmatch(name)])
+        if claim is not None:
+            kind = claim.made.setdefault("kind", kind)
+        made: Any = zarr.create_array(
+            store=MemoryStore(),
+            shape=spec.shape,
+            chunks=spec.chunks or "auto",
+            dtype=spec.dtype,
+            **compressors(spec.dtype, 3),
+            chunk_key_encoding=_ENCODINGS[kind],  # type: ignore[arg-type]
+            dimension_names=self._names(len(spec.shape), old),
+        )
+        metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
+        assert metadata is not None
+        text = metadata.to_bytes().decode()
+        if claim is not None:
+            text = claim.made.setdefault("metadata", text)
+        array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
+        return ZarrUrlSink(self, spec, array, text.encode(), old, KEYS[1 - kind], claim, maker)
 
     def _names(self, ndim: int, old: bytes | None) -> tuple[str, ...] | None:
         """Names of the array's dimensions, as for an array in a directory."""
@@ -193,10 +217,11 @@ class ZarrUrlSink:
         old: bytes | None,
         old_keys: re.Pattern[str],
         claim: RemoteClaim | None,
+        maker: Maker | None,
     ) -> None:
         self.spec, self._target, self._array, self._sink = spec, target, array, ZarrSink(array, spec)
         self._metadata, self._old, self._old_keys = metadata, old, old_keys
-        self._claim = claim
+        self._claim, self._maker = claim, maker
         self._written = np.zeros([-(-n // c) for n, c in zip(spec.shape, array.chunks, strict=True)], bool)
         self._undo: list[Callable[[], None]] = []
 
@@ -225,6 +250,7 @@ class ZarrUrlSink:
         with contextlib.suppress(Exception):  # the array is there: what remains of an older one is in nobody's way
             if target.overwrite:
                 _remove(target.bucket, [name for name in target.bucket.names() if self._old_keys.fullmatch(name)])
+        self._ended()
         return self._array
 
     def end(self) -> None:
@@ -270,6 +296,11 @@ class ZarrUrlSink:
             self._written = np.zeros(0, bool)
         if self._claim is not None:
             self._claim.end()
+        self._ended()
+
+    def _ended(self) -> None:
+        if self._maker is not None:
+            self._maker.end()
 
 
 def _get(bucket: Bucket, name: str) -> bytes | None:
@@ -294,13 +325,19 @@ def _remove(bucket: Bucket, names: Iterable[str]) -> None:
 def left_at(url: str) -> list[Left]:
     """What a dead run left of an array at a URL, whose bytes are not known, and of the passes to it."""
     target = ZarrUrlTarget(url, overwrite=True)
-    return [*([] if target.left() is None else [Left(url, target.name, 0, resumes=True)]), *beside(target.name)]
+    resumes = target.left() is not None
+    is_left = resumes or has_begun(target.bucket)
+    return [*([Left(url, target.name, 0, resumes=resumes)] if is_left else []), *beside(target.name)]
 
 
 def clean_at(url: str) -> bool:
     """Remove what a dead run left of an array at a URL. False if there is nothing of that kind, or its run is alive."""
     target = ZarrUrlTarget(url, overwrite=True)
-    if target.left() is None:
+    spec = target.describe((), np.dtype("u1"), None)
+    if target.left() is not None:
+        target.claim().end(published=target.is_made(spec))
+    elif has_begun(target.bucket):
+        target.open(spec).abort()
+    else:
         return False
-    target.claim().end(published=target.is_made(target.describe((), np.dtype("u1"), None)))
     return True

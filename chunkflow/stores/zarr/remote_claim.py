@@ -1,8 +1,8 @@
-"""A run's claim on an array at a URL, and its journal: two small objects beside the chunks.
+"""A run's claim on an array at a URL, and its journal: small objects beside the chunks.
 
-One says what the call is, the other how far it has come, and which process says so. A store has no locks: that a run is
-alive is known of this machine's processes, and of others by the time of their last note. Of two runs that begin in the
-same moment the first one ends at its next note, and has put chunks until then.
+One says which run makes the array. It is put only if it is not there, so that of two runs one is refused. A run that
+can be gone on with has two more: what the call is, and how far it has come. A store has no locks: that a run is alive
+is known of this machine's processes, and of others by the time of their last note.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket
 
 OWN = ".chunkflow."
-CALL, STEPS, VALUES = f"{OWN}call", f"{OWN}steps", OWN + "values-{}"
-"""What the call is, how far it has come, and the accumulators, which are kept in two places in turn."""
+MAKER, CALL, STEPS, VALUES = f"{OWN}maker", f"{OWN}call", f"{OWN}steps", OWN + "values-{}"
+"""Whose the array is; what the call is, how far it has come, and the accumulators, in two places in turn."""
 
 KEYS = (re.compile(r"c([./]\d+)*"), re.compile(r"\d+([./]\d+)*|\.zarray|\.zattrs"))
 """What chunks of either encoding are called; beside those of the second, the metadata of format 2."""
@@ -39,6 +39,53 @@ SHARE = 200
 
 SILENCE = 600.0
 """Seconds without a note after which a run of another machine is taken for dead."""
+
+
+class Maker:
+    """Says that a run of this process makes an array at a URL, until it ends.
+
+    Attributes
+    ----------
+    run : str
+        The run's name.
+    follows : bool
+        Whether a dead run had begun to make the array, and has left chunks.
+
+    Raises
+    ------
+    OutputBusyError
+        Another run that is alive, as far as can be told, makes it. Whether one of another machine is alive can be told
+        for a while after it has begun.
+    """
+
+    def __init__(self, bucket: Bucket, called: str) -> None:
+        self.run, self._bucket, self.follows = os.urandom(8).hex(), bucket, False
+        _held.add(self.run)
+        try:
+            raw = json.dumps(_who(self.run)).encode()
+            while not bucket.create(MAKER, raw):
+                found = said(bucket, MAKER) or {}
+                if found.get("run") == self.run:  # a request that failed was obeyed
+                    break
+                _refuse_alive(found, called)
+                self.follows = True
+                bucket.remove(MAKER)
+        except BaseException:
+            _held.discard(self.run)
+            raise
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has not ended."""
+        return self.run in _held
+
+    def end(self) -> None:
+        """Say no longer that it is made. Idempotent."""
+        if self.is_held:
+            _held.discard(self.run)
+            with suppress(Exception):
+                if (said(self._bucket, MAKER) or {}).get("run") == self.run:
+                    self._bucket.remove(MAKER)
 
 
 class RemoteClaim:
@@ -65,23 +112,26 @@ class RemoteClaim:
     def __init__(self, bucket: Bucket, called: str, remove: Callable[[Iterable[str]], None]) -> None:
         self.called, self.journal = called, self
         self._bucket, self._remove = bucket, remove
-        self._run = os.urandom(8).hex()
         self._steps, self._kept, self._nbytes, self._next, self._is_begun = 0, 0, 0, 0.0, False
         self._publishes = False
-        found = said(bucket, CALL)
+        self._maker = Maker(bucket, called)
+        self._run = self._maker.run
+        try:
+            found, steps = said(bucket, CALL), said(bucket, STEPS)
+            _refuse_alive(steps or {}, called)
+        except BaseException:
+            self._maker.end()
+            raise
         self.is_left = found is not None
         self.token = self._run if found is None else str(found["token"])
         self.made: dict[str, Any] = {} if found is None else dict(found["made"])
         """What else is to be known of the array that is being made: its `metadata`, and the `kind` of its keys."""
         self._call: Any = None if found is None else found["call"]
-        if who := _alive(said(bucket, STEPS) or {}):
-            raise OutputBusyError(f"{called} is being written by {who}: wait for it, or choose another output")
-        _held.add(self._run)
 
     @property
     def is_held(self) -> bool:
         """Whether it has neither ended nor been left."""
-        return self._run in _held
+        return self._maker.is_held
 
     @property
     def call(self) -> dict[str, str] | None:
@@ -154,25 +204,18 @@ class RemoteClaim:
         began = time.monotonic()
         if self._is_begun:
             self.check()
-        who = {"run": self._run, "pid": os.getpid(), "host": socket.gethostname(), "born": _born(os.getpid())}
-        _put(
-            self._bucket,
-            STEPS,
-            {
-                "steps": self._steps, "kept": self._kept, "nbytes": self._nbytes, "publishes": self._publishes,
-                "time": time.time(), **who, **how,
-            },
-        )  # fmt: skip
+        far = {"steps": self._steps, "kept": self._kept, "nbytes": self._nbytes, "publishes": self._publishes}
+        _put(self._bucket, STEPS, {**far, **_who(self._run), **how})
         self._is_begun, now = True, time.monotonic()
         self._next = now + max(NOTE, SHARE * (now - began))
 
     def leave(self) -> None:
         """Say how far the run has come, and that it has ended. Idempotent."""
         if self.is_held:
-            _held.discard(self._run)
             if self._is_begun:
                 with suppress(Exception):  # else it is taken for dead later
                     self._note(left=True)
+            self._maker.end()
 
     def end(self, *, published: bool = False) -> None:
         """Remove all that tells of the run, and the chunks unless they are `published`. Idempotent.
@@ -181,13 +224,13 @@ class RemoteClaim:
         """
         if not self.is_held:
             return
-        _held.discard(self._run)
         with suppress(Exception):
             if not published and (self._is_begun or self.is_left):
                 self._steps = self._kept = 0
                 self._note()
                 self._remove(name for name in self._bucket.names() if KEYS[self.made["kind"]].fullmatch(name))
             forget(self._bucket)
+        self._maker.end()
 
 
 _held: set[str] = set()
@@ -200,6 +243,12 @@ def left(bucket: Bucket) -> dict[str, Any] | None:
     return None if found is None or _alive(said(bucket, STEPS) or {}) else found
 
 
+def has_begun(bucket: Bucket) -> bool:
+    """Whether a dead run had begun to make the array."""
+    found = said(bucket, MAKER)
+    return found is not None and not _alive(found)
+
+
 def has_published(bucket: Bucket, metadata: bytes) -> bool:
     """Whether a dead run has put these metadata of an array. Without its steps it was removing what tells of it."""
     found, steps = left(bucket), said(bucket, STEPS)
@@ -208,8 +257,7 @@ def has_published(bucket: Bucket, metadata: bytes) -> bool:
 
 def refuse(bucket: Bucket, called: str) -> None:
     """Refuse an array of which a run has left what may be gone on with (`ResumeError`), or one that is alive writes."""
-    if who := _alive(said(bucket, STEPS) or {}):
-        raise OutputBusyError(f"{called} is being written by {who}: wait for it, or choose another output")
+    _refuse_alive(said(bucket, STEPS) or {}, called)
     if said(bucket, CALL) is not None:
         raise ResumeError(
             f"a run that made {called} has ended early, and left what can be gone on with: give resume=True to the "
@@ -223,6 +271,17 @@ def forget(bucket: Bucket) -> None:
         bucket.remove(VALUES.format(place))
     bucket.remove(STEPS)
     bucket.remove(CALL)
+
+
+def _refuse_alive(found: dict[str, Any], called: str) -> None:
+    if who := _alive(found):
+        raise OutputBusyError(f"{called} is being written by {who}: wait for it, or choose another output")
+
+
+def _who(run: str) -> dict[str, Any]:
+    """What a run says of itself."""
+    pid = os.getpid()
+    return {"run": run, "pid": pid, "host": socket.gethostname(), "born": _born(pid), "time": time.time()}
 
 
 def _alive(found: dict[str, Any]) -> str:

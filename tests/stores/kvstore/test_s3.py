@@ -48,6 +48,15 @@ def bucket() -> Iterator[str]:
     server.stop()
 
 
+def test_an_object_is_put_only_where_there_is_none(bucket: str, tmp_path: Path) -> None:
+    there = objects(f"{bucket}{tmp_path}/only.zarr")
+    assert there.create("maker", b"one")
+    assert not there.create("maker", b"other")
+    found = there.get("maker")
+    assert found is not None
+    assert found.tobytes() == b"one"
+
+
 def test_a_run_that_ended_early_is_gone_on_with(bucket: str, tmp_path: Path) -> None:
     calls, x, url = list[int](), filled((40, 50), "f4"), f"{bucket}{tmp_path}/resumed.zarr"
 

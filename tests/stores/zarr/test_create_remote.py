@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,9 +21,11 @@ import chunkflow as cf
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.protocol import Edge
 from chunkflow.devices.race_detector import RaceError
-from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.errors import ArgumentError, OutputBusyError, WriteError
 from chunkflow.stores import open_target
 from chunkflow.stores.kvstore import retries
+from chunkflow.stores.zarr import remote_claim
+from chunkflow.stores.zarr.remote_claim import MAKER
 from chunkflow.testing import filled
 
 fsspec = pytest.importorskip("fsspec")
@@ -266,3 +269,74 @@ def test_what_is_stored_is_not_overwritten_by_the_next_block(move: str, where: s
         fn(here if where == "to" else there, out=out, overwrite=True, device=NumpyDevice(lanes=lanes), budget="1MB")
         found = np.load(out) if where == "from" else zarr.open_array(out, mode="r")[...]
         np.testing.assert_array_equal(found, expected(x))
+
+
+def test_of_two_runs_the_second_is_refused() -> None:
+    def second(block: np.ndarray) -> np.ndarray:
+        others: list[dict[str, Any]] = [{}, {"resume": True, "name": "it"}, {"overwrite": True}]
+        for options in others if MAKER in there() else ():  # not in the trial call
+            with pytest.raises(OutputBusyError, match=r"y\.zarr is being written by process"):
+                run(**options)
+        seen.extend([len(others)] * (MAKER in there()))
+        return block
+
+    seen: list[int] = []
+
+    assert cf.map(second, X, out=URL, device="cpu")[0, 0] == X[0, 0]
+    assert seen == [3]
+    assert MAKER not in there()
+
+
+def test_a_maker_is_put_only_where_there_is_none() -> None:
+    objects = bucket(URL)
+    assert objects.create(MAKER, b"{}")
+    assert not objects.create(MAKER, b"other")
+    with patch.object(type(objects._store.fs), "_pipe_file", without_conditions(objects._store.fs)):
+        assert not objects.create(MAKER, b"other")
+        assert objects.create("other", b"x")
+    found = objects.get(MAKER)
+    assert found is not None
+    assert found.tobytes() == b"{}"
+
+
+def without_conditions(files: Any) -> Any:
+    real = type(files)._pipe_file
+
+    async def put(self: Any, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> Any:
+        if mode == "create":
+            raise NotImplementedError
+        return await real(self, path, value, mode, **options)
+
+    return put
+
+
+def test_a_failed_run_is_not_alive() -> None:
+    def failing(block: np.ndarray) -> np.ndarray:
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        cf.map(failing, X, out=URL, device="cpu")
+    assert there() == []
+    run()
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("clean", [False, True])
+def test_what_a_killed_run_left_is_found_and_removed(old: bool, clean: bool) -> None:
+    if old:
+        run()
+    before = there()
+    target = open_target(URL, overwrite=True)
+    sink = target.open(target.describe(X.shape, X.dtype, (7, 50)))
+    sink.write((slice(0, 14), slice(0, 50)), X[:14])  # and then it is killed
+    with patch.object(remote_claim, "_held", set[str]()):
+        assert [left.output for left in cf.leftovers(URL)] == [URL]
+        if clean:
+            cf.clean(URL)
+            assert there() == before
+        else:
+            run(x=2 * X, overwrite=True)
+            assert len(there()) == 5
+        assert cf.leftovers(URL) == ()
+    if old or not clean:
+        np.testing.assert_array_equal(zarr.open_array(URL, mode="r")[...], -X if clean else -2 * X)
