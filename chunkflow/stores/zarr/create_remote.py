@@ -142,8 +142,9 @@ class ZarrUrlTarget:
     def tidy(self) -> None:
         """Remove what tells of the run that has made the array."""
         with contextlib.suppress(Exception):
+            maker = Maker(self.bucket, self.name)
             forget(self.bucket)
-            Maker(self.bucket, self.name).end()
+            maker.end()
 
     def opened(self, spec: ArraySpec) -> Any:
         """The finished array, for the user."""
@@ -156,19 +157,19 @@ class ZarrUrlTarget:
             self.refuse_left()
         with translated(WriteError, f"cannot create {self.name}", self.name):
             self.bucket.remove(".chunkflow")  # an error where objects can't be removed, as a run that fails must
-            maker = Maker(self.bucket, self.name) if claim is None else None
+            maker = Maker(self.bucket, self.name) if claim is None else claim.maker
             try:
                 return self._begun(spec, claim, maker)
             except BaseException:
-                if maker is not None:
+                if claim is None:
                     maker.end()
                 raise
 
-    def _begun(self, spec: ArraySpec, claim: RemoteClaim | None, maker: Maker | None) -> ZarrUrlSink:
+    def _begun(self, spec: ArraySpec, claim: RemoteClaim | None, maker: Maker) -> ZarrUrlSink:
         found = self.bucket.get(_METADATA)
         old = None if found is None else found.tobytes()
         kind = int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
-        if maker is not None and maker.follows:
+        if maker.follows and (claim is None or not claim.is_left):
             _remove(self.bucket, [name for name in self.bucket.names() if KEYS[kind].fullmatch(name)])
         if claim is not None:
             kind = claim.made.setdefault("kind", kind)
@@ -217,7 +218,7 @@ class ZarrUrlSink:
         old: bytes | None,
         old_keys: re.Pattern[str],
         claim: RemoteClaim | None,
-        maker: Maker | None,
+        maker: Maker,
     ) -> None:
         self.spec, self._target, self._array, self._sink = spec, target, array, ZarrSink(array, spec)
         self._metadata, self._old, self._old_keys = metadata, old, old_keys
@@ -299,7 +300,7 @@ class ZarrUrlSink:
         self._ended()
 
     def _ended(self) -> None:
-        if self._maker is not None:
+        if self._claim is None:
             self._maker.end()
 
 

@@ -114,13 +114,13 @@ class RemoteClaim:
         self._bucket, self._remove = bucket, remove
         self._steps, self._kept, self._nbytes, self._next, self._is_begun = 0, 0, 0, 0.0, False
         self._publishes = False
-        self._maker = Maker(bucket, called)
-        self._run = self._maker.run
+        self.maker = Maker(bucket, called)
+        self._run = self.maker.run
         try:
             found, steps = said(bucket, CALL), said(bucket, STEPS)
             _refuse_alive(steps or {}, called)
         except BaseException:
-            self._maker.end()
+            self.maker.end()
             raise
         self.is_left = found is not None
         self.token = self._run if found is None else str(found["token"])
@@ -131,7 +131,7 @@ class RemoteClaim:
     @property
     def is_held(self) -> bool:
         """Whether it has neither ended nor been left."""
-        return self._maker.is_held
+        return self.maker.is_held
 
     @property
     def call(self) -> dict[str, str] | None:
@@ -215,7 +215,7 @@ class RemoteClaim:
             if self._is_begun:
                 with suppress(Exception):  # else it is taken for dead later
                     self._note(left=True)
-            self._maker.end()
+            self.maker.end()
 
     def end(self, *, published: bool = False) -> None:
         """Remove all that tells of the run, and the chunks unless they are `published`. Idempotent.
@@ -230,7 +230,7 @@ class RemoteClaim:
                 self._note()
                 self._remove(name for name in self._bucket.names() if KEYS[self.made["kind"]].fullmatch(name))
             forget(self._bucket)
-        self._maker.end()
+        self.maker.end()
 
 
 _held: set[str] = set()
@@ -266,10 +266,11 @@ def refuse(bucket: Bucket, called: str) -> None:
 
 
 def forget(bucket: Bucket) -> None:
-    """Remove all that tells of a run. What the call is goes last."""
+    """Remove all that tells of a run, for its `Maker`. What the call is goes last."""
     for place in (1, 2):  # of which a run that is killed may not have noted one
         bucket.remove(VALUES.format(place))
     bucket.remove(STEPS)
+    bucket.remove(MAKER)
     bucket.remove(CALL)
 
 
