@@ -61,7 +61,7 @@ from chunkflow.graph.recognition import recognized
 from chunkflow.graph.request import Request as Request
 from chunkflow.kernels.declare import Declare as Declare
 from chunkflow.kernels.declare import Declared as Declared
-from chunkflow.kernels.digest import digest
+from chunkflow.kernels.digest import digest, without_functions
 from chunkflow.kernels.map import is_scalar
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import checksums, open_target, spec_of
@@ -295,9 +295,11 @@ def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any]
     targets = [open_target(out, overwrite=options.overwrite) for out in outs]
     check_resume(options.resume, targets)
     device = devices.resolve(options.device)
-    nodes, arrays = recognized(node_of(array) for array in asked.arrays if not is_scalar(array))
+    named = options.name is not None
+    nodes, arrays = recognized((node_of(array) for array in asked.arrays if not is_scalar(array)), named=named)
     own = {key: value for key, value in kwargs.items() if key not in RunOptions.__annotations__}
-    said = _without([*args, own], [*asked.arrays, options.out], named=options.name is not None)
+    said = _without([*args, own], [*asked.arrays, options.out])
+    said = without_functions(said) if named else said
     function = digest((ask.__name__, options.name, said, nodes))
     with checksums.asked(options.checksum, options.out):
         call = call_of_passes(function, arrays, targets, options.budget, device)
@@ -305,16 +307,16 @@ def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any]
         return ask(*args, **{**kwargs, "budget": budget}).done()
 
 
-def _without(value: Any, arrays: Sequence[Any], *, named: bool) -> Any:
-    """Arguments without arrays; with a name that stands for them also without functions."""
+def _without(value: Any, arrays: Sequence[Any]) -> Any:
+    """Arguments without arrays."""
     for number, array in enumerate(arrays):
         if value is array and not is_scalar(value):
             return f"array {number}"
     if isinstance(value, tuple | list):
-        return [_without(part, arrays, named=named) for part in value]
+        return [_without(part, arrays) for part in value]
     if isinstance(value, dict):
-        return {key: _without(part, arrays, named=named) for key, part in value.items()}
-    return "a function" if named and callable(value) else value
+        return {key: _without(part, arrays) for key, part in value.items()}
+    return value
 
 
 def _labelled(labels: Labels, ask: Callable[..., Request | MultiPass]) -> Any:

@@ -225,11 +225,10 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, n
             raise UnsupportedError(
                 f"resume=True and {target.name}: workers write to .npy files and to zarr arrays in directories alone"
             )
-    nodes, arrays = recognized(wanted)
-    said = nodes if name is None else name
+    nodes, arrays = recognized(wanted, named=name is not None)
     call = {
         **versions(),
-        "the function and its arguments": digest(("dask.store", said, chunks)),
+        "the function and its arguments": digest(("dask.store", name, nodes, chunks)),
         **arrays,
         **{f"output {i}": target.name for i, target in enumerate(targets)},
         "partition=, budget=, device=": str(builder.settings),

@@ -39,6 +39,7 @@ from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
+from chunkflow.stores.memory import LoadedSource
 from chunkflow.stores.paths import refuse_nested
 from chunkflow.stores.protocol import Source, Target, guards_of, spec_for, written_by
 
@@ -103,6 +104,10 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
     with ExitStack() as stack:
         opened = _open(arrays, options, stack)
         stated = _declare(declare, opened, options)
+        if stated.nest.is_product and not opened.device.machine.staged:
+            loaded = replace(opened, sources=tuple([LoadedSource.of(source) for source in opened.sources]))
+            if loaded != opened:
+                opened, stated = loaded, _declare(declare, loaded, options)
         guards = guards_of(opened.sources)
         identity.release(guards, written_by(stated.targets))
         identity.begin(guards)

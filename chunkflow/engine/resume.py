@@ -21,12 +21,13 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import ReadError, ResumeError, UnsupportedError, WriteError
-from chunkflow.kernels.digest import digest, version_of
+from chunkflow.kernels.digest import digest, version_of, without_functions
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import checksums
 from chunkflow.stores.failures import translated
+from chunkflow.stores.footprint import StridedFootprint
 from chunkflow.stores.identity import Guard, Identity, go_on
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of, guards_of, leaves
 from chunkflow.stores.publication import settle
@@ -68,10 +69,13 @@ def call_of(
 
     `name` stands for the function, if there is one.
     """
+    function = {"the function": digest((kernel, nest))}
+    if name is not None:
+        function = {"the function": name, "its arguments": digest(without_functions((kernel, nest)))}
     return {
         **versions(),
         "the device": device.model,
-        "the function": digest((kernel, nest)) if name is None else name,
+        **function,
         **{f"array {i} ({source.spec.name})": identity(source) for i, source in enumerate(sources)},
         **outputs_of(plan),
         BOOT: boot(),
@@ -110,7 +114,17 @@ def identity(source: Source) -> str:
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     parts = [_known_of(leaf) for leaf in leaves([source])] if view is None else [_digest(view)]
     missing = "error" if any(gaps.refuses for _, gaps in gaps_of([source])) else "filled"
-    return json.dumps({"array": f"{spec.shape}, {spec.dtype.str}", "parts": parts, "missing": missing})
+    said = {"array": f"{spec.shape}, {spec.dtype.str}", "parts": parts, "missing": missing}
+    return json.dumps(said | ({} if view is not None else {"how": digest(_how(source))}))
+
+
+def _how(source: Any) -> Any:
+    """How a source is made of the parts that are known of it."""
+    parts = getattr(source, "parts", None)
+    if parts is not None:
+        return type(source).__qualname__, source.how, [_how(part) for part in parts]
+    place = None if source.spec.storage.in_memory else source.footprint
+    return place.layout if isinstance(place, StridedFootprint) else None  # a part of a mapped file, perhaps
 
 
 def _digest(view: np.ndarray) -> str:
@@ -150,6 +164,7 @@ def _array_difference(then: str, now: str) -> str:
     differ = [f"missing chunks are {was['missing']} then, {found['missing']} now"] * (
         was["missing"] != found["missing"]
     )
+    differ += ["its elements are picked or moved in another way"] * (was.get("how") != found.get("how"))
     for old, new in zip(was["parts"], found["parts"], strict=True):
         if isinstance(old, dict) and isinstance(new, dict):
             differ.append(Identity.from_json(old).difference(Identity.from_json(new)))

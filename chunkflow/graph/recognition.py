@@ -9,13 +9,16 @@ from typing import Any
 
 from chunkflow.engine.resume import identity
 from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode, SourceNode, ViewNode, has_lazy
+from chunkflow.kernels.digest import without_functions
 from chunkflow.stores import open_source
 
 
-def recognized(nodes: Iterable[Node], identities: dict[Node, str] | None = None) -> tuple[list[Any], dict[str, str]]:
+def recognized(
+    nodes: Iterable[Node], identities: dict[Node, str] | None = None, *, named: bool = False
+) -> tuple[list[Any], dict[str, str]]:
     """What some nodes compute, for `chunkflow.kernels.digest`, and what the arrays are that they read.
 
-    In `identities` the latter are noted, and looked up.
+    In `identities` the latter are noted, and looked up. If `named`, a name stands for the functions.
     """
     identities = {} if identities is None else identities
     wanted, numbers, said, arrays = list(nodes), dict[Node, int](), list[Any](), dict[str, str]()
@@ -38,7 +41,8 @@ def recognized(nodes: Iterable[Node], identities: dict[Node, str] | None = None)
             arrays[name] = identities[node]
             said.append(name)
         else:
-            said.append((_own(node), [numbers[child] for child in _inputs(node)]))
+            own = without_functions(_own(node)) if named and not isinstance(node, ViewNode) else _own(node)
+            said.append((own, [numbers[child] for child in _inputs(node)]))
     return [said, [numbers[node] for node in wanted]], arrays
 
 
@@ -50,7 +54,7 @@ def _own(node: Node) -> Any:
     """What a node does to those below it."""
     if isinstance(node, OpNode):
         options, declared = node.request.options, node.declared
-        return node.name, declared.kernel, declared.nest, declared.axes, options.dtype, options.chunks
+        return declared.kernel, declared.nest, declared.axes, options.dtype, options.chunks
     if isinstance(node, ItemNode):
         return "item", node.item
     if isinstance(node, MultiPassNode):

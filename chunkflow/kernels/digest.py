@@ -48,6 +48,30 @@ def digest(value: Any) -> str:
     return walk.sha.hexdigest()
 
 
+def without_functions(value: Any) -> Any:
+    """What a digest takes of a value in which a name stands for functions, and for what has no digest.
+
+    >>> digest(without_functions((max, abs, 1))) == digest(without_functions((lambda x: x, abs, 1)))
+    False
+    >>> made = [partial(lambda x, y: x, y) for y in (1, 2)]
+    >>> [without_functions(fn) for fn in made]
+    ['a function', 'a function']
+    """
+    if isinstance(value, tuple | list):
+        return [without_functions(part) for part in value]
+    if isinstance(value, dict):
+        return {key: without_functions(part) for key, part in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
+        return [type(value), {name: without_functions(getattr(value, name)) for name in lasting}]
+    if callable(value) and not isinstance(value, np.ufunc | type | BuiltinFunctionType):
+        return "a function"
+    try:
+        return digest(value)
+    except ArgumentError:
+        return type(value).__qualname__
+
+
 class _Walk:
     """Feeds a digest. What was met before, as in a function that calls itself, is known by its place."""
 

@@ -28,8 +28,8 @@ from chunkflow.planner.memory_model import SPREAD
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.problem import PlanProblem
 
-SHAPES = 40_000
-"""Block shapes that are compared, at most."""
+SHAPES, PER_SHAPE = 40_000, 512
+"""Block shapes that are compared, at most; and bytes of the budget for each: the figures of one take some hundred."""
 
 NEAR = 1.02
 """Shapes that read this much more than the best count as equal: the one with the fewest blocks is taken."""
@@ -122,7 +122,8 @@ def _has_blas(problem: PlanProblem) -> bool:
 def _sides(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> list[list[int]]:
     """Sides to consider along each axis: multiples of the units by powers of two, and parts of the extent."""
     free = [a for a, n in enumerate(caps) if units[0][a] < n]
-    room = int(SHAPES ** (1 / max(len(free), 1)))
+    most = min(SHAPES, max(problem.budget // PER_SHAPE, 2 ** len(free)))
+    room = int(most ** (1 / max(len(free), 1)))
     found = []
     for axis, cap in enumerate(caps):
         least = min(units[0][axis], cap)

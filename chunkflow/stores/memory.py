@@ -15,6 +15,7 @@ from chunkflow.stores import strides
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
+from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.system.host import available_memory
 
 _NAME = "ndarray"
@@ -71,6 +72,33 @@ class ArraySource(_InMemory):
         found = strides.part(self._array, region)
         found.flags.writeable = False
         return found
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether BLAS takes its blocks: elements follow one another along an axis, and none goes back or repeats."""
+        steps = [step for n, step in zip(self._array.shape, self._array.strides, strict=True) if n > 1]
+        return not steps or min(steps) == self._array.itemsize
+
+    def close(self) -> None: ...
+
+
+class LoadedSource(Unviewed):
+    """An ndarray whose elements are copied to the blocks: its views are no matrices that BLAS takes.
+
+    NumPy would copy them all the same, to memory of its own.
+    """
+
+    def __init__(self, source: ArraySource) -> None:
+        self._source, self.parts, self.how = source, [source], None
+        self.spec, self.footprint = source.spec.with_storage(in_memory=False), source.footprint
+
+    @staticmethod
+    def of(source: Source) -> Source:
+        """The source, or one that is loaded if it needs to be."""
+        return LoadedSource(source) if isinstance(source, ArraySource) and not source.has_matrices else source
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        self._source.read(region, out)
 
     def close(self) -> None: ...
 

@@ -145,6 +145,10 @@ class Joined(Protocol):
     def parts(self) -> Sequence[Source]:
         """The sources that it reads."""
 
+    @property
+    def how(self) -> Any:
+        """What is done with them, equal in another process for the same: `chunkflow.kernels.digest` takes it."""
+
 
 def leaves(sources: Iterable[object]) -> Iterator[object]:
     """The sources that others are made of, themselves if of none."""

@@ -715,3 +715,66 @@ def test_a_second_run_is_refused_while_the_first_is_alive(folder: Path, killed: 
         time.sleep(0.001)
     with pytest.raises(OutputBusyError, match=str(process.pid)):
         KINDS["map to npy"](folder)
+
+
+def _roll(x: Path, i: int, **o: Any) -> Any:
+    return cf.roll(x, 1 + i, axis=0, **o)
+
+
+def _flip(x: Path, i: int, **o: Any) -> Any:
+    return cf.flip(x, axis=i, **o)
+
+
+def _pad(x: Path, i: int, **o: Any) -> Any:
+    return cf.pad(x, [(i, 1 - i), (0, 0), (0, 0)], **o)
+
+
+def _memmap(x: Path, i: int, **o: Any) -> Any:
+    return cf.copy(np.load(x, mmap_mode="r")[i : i + 700], **o)
+
+
+def _boundary(x: Path, i: int, **o: Any) -> Any:
+    return cf.map_overlap(np.positive, x, depth=1, boundary=["nearest", 0][i], **o)
+
+
+def _number(x: Path, i: int, **o: Any) -> Any:
+    return cf.map(np.add, x, 1.0 + i, **o)
+
+
+def _stored(make: Any) -> Any:
+    def run(x: Path, i: int, out: Any, **options: Any) -> Any:
+        made = make(cf.open(x), i)
+        return made.compute(device="cpu") if out is None else cf.store(made, out, **options)
+
+    return run
+
+
+OTHERS: dict[str, Any] = {
+    "roll": _roll,
+    "flip": _flip,
+    "pad": _pad,
+    "memmap": _memmap,
+    "boundary": _boundary,
+    "number": _number,
+    "slice": _stored(lambda x, i: x[i : i + 700] * 2),
+    "backwards": _stored(lambda x, i: x[:: 1 - 2 * i] + 1),
+    "rolled": _stored(lambda x, i: np.roll(x, i, axis=0)[:700] * 2),
+    "padded": _stored(lambda x, i: np.pad(x, [(i, 1 - i), (0, 0), (0, 0)])),
+    "reshaped": _stored(lambda x, i: x.reshape(-1)[i : i + 60_000] * 2),
+    "turned": _stored(lambda x, i: (x[:, :8, :8].transpose((0, 1 + i, 2 - i))) * 2),
+    "scanned": _stored(lambda x, i: np.cumsum(x[:, :8, :8], axis=1 + i)),
+    "mapped": _stored(lambda x, i: cf.map(lambda b: b + 1, x[i : i + 700], dtype=x.dtype)),
+}
+
+
+@pytest.mark.parametrize("name", [None, "it"])
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_how_arrays_are_read_is_a_part_of_the_call(make: Any, name: str | None, folder: Path) -> None:
+    options = {"out": folder / "o.npy", "budget": "30kB", "device": "cpu", "resume": True, "name": name}
+    with stopping(8), pytest.raises(StoppedError):
+        make(folder / "x.npy", 0, **options)
+    with pytest.raises(ResumeError, match="of another call"):
+        make(folder / "x.npy", 1, **options)
+    got = make(folder / "x.npy", 0, **options)
+    right = make(folder / "x.npy", 0, out=None, device="cpu")
+    np.testing.assert_array_equal(got[...], right)

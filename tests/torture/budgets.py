@@ -394,6 +394,8 @@ ROWS = (
     _row("map_overlap, four times", "npy", "f8", (2000, 1000), (2000, 1000), 2 << 20),
     _row("map_overlap, four times", "zstd", "f8", (2000, 1000), (100, 1000), 4 << 20),
     _row("map_overlap, four times", "h5", "f8", (63, 2393, 36), (16, 599, 9), 9823417),
+    _row("matmul", "gzip", "f4", (169, 17484), (6, 1093), 2701505),
+    _row("quantile", "raw zarr", "f4", (11254, 87), (704, 22), 2196450),
     _row("median of all", "npy", "f8", (4_000_000,), (4_000_000,), 2 << 20),
     _row("median of all", "zstd", "f4", (2000, 2000), (100, 2000), 2 << 20),
     _row("cumsums", "npy", "f8", (2000, 1000), (2000, 1000), 2 << 20),

@@ -185,9 +185,9 @@ def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressL
     targets = [open_target(out, overwrite=True) for out in wanted.values()]
     check_resume(options.resume, targets)
     device = devices.resolve(options.device)
-    nodes, arrays = recognized(wanted)
-    said = nodes if options.name is None else options.name
-    call = call_of_passes(digest(("store", said, options.out_chunks)), arrays, targets, options.budget, device)
+    nodes, arrays = recognized(wanted, named=options.name is not None)
+    said = digest(("store", options.name, nodes, options.out_chunks))
+    call = call_of_passes(said, arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         passes = current()
         there = set[str]() if passes is None else passes.published(targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from chunkflow.core import grid
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import Strips, nest
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import bytes_left
+from chunkflow.engine.budget import bytes_left, lease
 from chunkflow.engine.dry_run import is_dry, rename
 from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
@@ -183,11 +184,35 @@ def order_statistics(
     room: int,
     options: Options,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Order statistics of these ranks, along a first axis, of each line along some axes."""
+    """Order statistics of these ranks, along a first axis, of each line along some axes.
+
+    What is known of each is in host memory, twice while a pass finds more, and counts where that is the device's.
+    """
+    size, itemsize = (
+        len(ranks) * math.prod(n for a, n in enumerate(spec.shape) if a not in axes),
+        key_dtype(spec.dtype).itemsize,
+    )
+    known = 0 if run.machine.staged or size == len(ranks) else 2 * size * (8 + itemsize)
+    with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
+        options = replace(options, budget=leased.budget) if leased.is_own else options
+        return _in_passes(x, spec, axes, ranks, block, run, max(room - known, 0), options)
+
+
+def _in_passes(
+    x: Any,
+    spec: ArraySpec,
+    axes: tuple[int, ...],
+    ranks: np.ndarray,
+    block: tuple[int | None, ...] | None,
+    run: Device,
+    room: int,
+    options: Options,
+) -> tuple[np.ndarray, np.ndarray]:
     kept = tuple(a for a in range(len(spec.shape)) if a not in axes)
     lines = tuple(spec.shape[a] for a in kept)
-    within = np.broadcast_to(ranks.reshape(-1, *(1,) * len(lines)), (len(ranks), *lines)).astype("i8")
-    prefixes = np.zeros((len(ranks), *lines), key_dtype(spec.dtype))
+    # Of the first pass they are the same for all lines, and take no memory.
+    within = np.broadcast_to(ranks.astype("i8").reshape(-1, *(1,) * len(lines)), (len(ranks), *lines))
+    prefixes = np.broadcast_to(np.zeros((), key_dtype(spec.dtype)), within.shape)
     number = math.prod(lines)
     left = 8 * spec.dtype.itemsize
     chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run)
@@ -204,8 +229,8 @@ def order_statistics(
 
     begun = False
     while left:
-        rows = prefixes.reshape(len(ranks), -1)
-        distinct = 1 + int((rows[1:] != rows[:-1]).any(axis=1).sum())
+        differ = [bool((one != other).any()) for one, other in itertools.pairwise(prefixes)] if begun else []
+        distinct = 1 + sum(differ)
         bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)
         bits, sides = cut(bins, left)
         while True:
@@ -223,12 +248,14 @@ def order_statistics(
                 bits, sides = cut(bins, left)
         left -= bits
         if not is_dry():
+            del kernel, declare  # and what was known before
             prefixes, within = found
         elif not begun and left:  # each order statistic may have a prefix of its own, and no later pass takes more
             prefixes = _all_different(prefixes)
         else:
             break
         begun = True
+    del found, within
     return ranks, from_keys(prefixes, spec.dtype)
 
 

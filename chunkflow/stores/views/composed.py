@@ -39,6 +39,7 @@ class ComposedSource(Unviewed):
         new: int | None = None,
     ) -> None:
         self._sources, self._arrangement, self._new = list(sources), arrangement, new
+        self.how = arrangement, new, dtype
         names = ", ".join(source.spec.name for source in self._sources[:3])
         name = f"{names}, ..." if len(self._sources) > 3 else names
         orders = {source.spec.order for source in self._sources}

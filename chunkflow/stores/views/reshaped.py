@@ -46,6 +46,7 @@ class ReshapedSource(Unviewed):
 
     def __init__(self, source: Source, shape: Shape, chunks: Shape | None = None) -> None:
         self._source, self.parts, copies = source, [source], source.spec.storage.copies + 1.0
+        self.how = shape
         self.spec = replace(
             source.spec.with_storage(copies=copies, in_memory=False, separate=False, codec=""),
             shape=shape, chunks=chunks, order=tuple(range(len(shape))),

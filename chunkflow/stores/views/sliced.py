@@ -38,6 +38,7 @@ class SlicedSource:
 
     def __init__(self, source: Source, cuts: Sequence[AxisSlice]) -> None:
         self._source, self._cuts, self.parts = source, tuple(cuts), [source]
+        self.how = self._cuts
         self.spec = sliced_spec(source.spec, cuts)
         place = source.footprint
         self.footprint: Footprint | None = None if place is None else place.sliced(self._cuts)

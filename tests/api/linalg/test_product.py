@@ -830,7 +830,7 @@ def test_tf32_keeps_eleven_bits_of_factors_and_holds_for_its_run_alone(product: 
 def test_a_product_in_memory_says_that_it_has_a_single_slot() -> None:
     """With several slots, lanes would stand in the way of BLAS: the plan leaves them out, and says so."""
     machine = replace(STAGED, staged=False, lanes=4, depths=(4, 2, 1), cache=12 << 20, read=8e9, overhead=1e-4)
-    matrix, vector = np.broadcast_to(np.float32(1), (5000, 5000)), np.ones(5000, "f4")
+    matrix, vector = np.zeros((5000, 5000), "f4"), np.ones(5000, "f4")
     plan = cf.explain(linalg.matmul, matrix, vector, budget="1GB", device=NumpyDevice(machine=machine))
     assert isinstance(plan, Plan)
     assert (plan.depth, len(plan.grid) > 1) == (1, True)
@@ -870,3 +870,23 @@ def test_a_sum_of_bools_is_whether_any_is_true(budget: int | None) -> None:
         got, expected = cf.einsum(text, x, budget=budget, device="cpu"), np.einsum(text, x)
         assert got.dtype == expected.dtype
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        lambda b: np.broadcast_to(b[:1, :1], b.shape),
+        lambda b: b[::-1],
+        lambda b: np.repeat(b, 2, axis=1)[:, ::2],
+    ],
+    ids=["broadcast", "backwards", "every second"],
+)
+def test_arrays_that_blas_does_not_take_are_copied_within_the_budget(right: Any) -> None:
+    """NumPy copies such a factor as a whole, to memory that nobody sees."""
+    a, plain = np.ones((40, 20_000), "f4"), np.random.default_rng(0).random((20_000, 100), "f4")
+    b = right(plain)
+    plans = [cf.explain(linalg.matmul, a, each, budget=2_000_000, device="cpu") for each in (plain, b)]
+    assert isinstance(plans[0], Plan)
+    assert isinstance(plans[1], Plan)
+    assert plans[0].memory.inputs == 0 < plans[1].memory.inputs
+    np.testing.assert_allclose(linalg.matmul(a, b, budget=2_000_000, device="cpu"), a @ b, rtol=1e-3)
