@@ -150,12 +150,12 @@ def in_memory(options: Options) -> Options:
     return replace(options, out=None, overwrite=False, resume=False, name=None)
 
 
-def over_everything(kernel: Kernel, chunks: Chunks) -> Declare:
-    """Declare a fold over all elements, with results of one dimension."""
+def over_everything(kernel: Kernel, chunks: Chunks, copies: float = 3.0) -> Declare:
+    """Declare a fold over all elements, with results of one dimension; of `copies` see `Declared`."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op = nest([s.shape for s in specs])
-        return Declared(op, kernel, (None,), block_sides(chunks, op.extents), tiles=False)
+        return Declared(op, kernel, (None,), block_sides(chunks, op.extents), tiles=False, copies=copies)
 
     return declare
 

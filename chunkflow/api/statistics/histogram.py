@@ -63,6 +63,9 @@ from chunkflow.kernels.statistics.histogram import (
 )
 from chunkflow.system.host import available_memory
 
+HISTOGRAM = 6.0
+"""Arrays as long as there are bins while a block is counted: NumPy makes edges, and counts twice, for itself."""
+
 
 @operation
 def histogram(
@@ -157,7 +160,7 @@ def histogram(
 
     def counted(bins: Any, range: Any, edges: np.ndarray) -> Request:
         tally = _histogram_of_blocks(bins, range, edges, wtype, density)
-        return Request(over_everything(tally, chunks), arrays, chosen, beside=(edges,))
+        return Request(over_everything(tally, chunks, HISTOGRAM), arrays, chosen, beside=(edges,))
 
     if not spec.size or (rule is None and (range is not None or np.ndim(bins))):
         return counted(bins, range, edges)
@@ -212,7 +215,7 @@ def histogram(
             between = supposed_range(node_of(low).spec.dtype) if is_dry() else _values((low, high), chosen)
             found = _edges_between(spec, bins, between)
             tally = _histogram_of_blocks(bins, between, found, wtype, density)
-            return execute(Request(over_everything(tally, chunks), (x, *weights), chosen))
+            return execute(Request(over_everything(tally, chunks, HISTOGRAM), (x, *weights), chosen))
 
         nodes = [node_of(a) for a in (x, low, high, *arrays[1:])]
         counts = MultiPassNode("histogram", run, nodes, ArraySpec("histogram", (len(edges) - 1,), result), streams=True)

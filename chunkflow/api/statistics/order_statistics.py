@@ -16,6 +16,7 @@ from chunkflow.api.operation import ArraySpec, Chunks, Declared, Options, Reques
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.core import grid
 from chunkflow.core.chunking import block_sides
+from chunkflow.core.memory import OBJECTS_FROM
 from chunkflow.core.nest import Strips, nest
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import bytes_left, lease
@@ -188,11 +189,10 @@ def order_statistics(
 
     What is known of each is in host memory, twice while a pass finds more, and counts where that is the device's.
     """
-    size, itemsize = (
-        len(ranks) * math.prod(n for a, n in enumerate(spec.shape) if a not in axes),
-        key_dtype(spec.dtype).itemsize,
-    )
-    known = 0 if run.machine.staged or size == len(ranks) else 2 * size * (8 + itemsize)
+    lines = math.prod(n for a, n in enumerate(spec.shape) if a not in axes)
+    known = 2 * len(ranks) * lines * (8 + key_dtype(spec.dtype).itemsize)
+    if run.machine.staged or lines == 1 or room < OBJECTS_FROM:  # smaller budgets bound blocks alone
+        known = 0
     with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
         options = replace(options, budget=leased.budget) if leased.is_own else options
         return _in_passes(x, spec, axes, ranks, block, run, max(room - known, 0), options)
