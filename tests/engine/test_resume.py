@@ -762,7 +762,6 @@ OTHERS: dict[str, Any] = {
     "padded": _stored(lambda x, i: np.pad(x, [(i, 1 - i), (0, 0), (0, 0)])),
     "reshaped": _stored(lambda x, i: x.reshape(-1)[i : i + 60_000] * 2),
     "turned": _stored(lambda x, i: (x[:, :8, :8].transpose((0, 1 + i, 2 - i))) * 2),
-    "scanned": _stored(lambda x, i: np.cumsum(x, axis=1 + i)),
     "mapped": _stored(lambda x, i: cf.map(lambda b: b + 1, x[i : i + 700], dtype=x.dtype)),
 }
 
