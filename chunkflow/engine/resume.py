@@ -120,11 +120,11 @@ def identity(source: Source) -> str:
 
 def _how(source: Any) -> Any:
     """How a source is made of the parts that are known of it."""
-    parts = getattr(source, "parts", None)
+    own, parts = getattr(source, "how", None), getattr(source, "parts", None)
     if parts is not None:
-        return type(source).__qualname__, source.how, [_how(part) for part in parts]
+        return type(source).__qualname__, own, [_how(part) for part in parts]
     place = None if source.spec.storage.in_memory else source.footprint
-    return place.layout if isinstance(place, StridedFootprint) else None  # a part of a mapped file, perhaps
+    return own, place.layout if isinstance(place, StridedFootprint) else None  # a part of a mapped file, perhaps
 
 
 def _digest(view: np.ndarray) -> str:

@@ -733,6 +733,13 @@ def _memmap(x: Path, i: int, **o: Any) -> Any:
     return cf.copy(np.load(x, mmap_mode="r")[i : i + 700], **o)
 
 
+def _variable(x: Path, i: int, **o: Any) -> Any:
+    xarray, store = pytest.importorskip("xarray"), x.with_name("v.zarr")
+    if not store.exists():
+        zarr.create_group(store).create_array("v", data=X, chunks=(20, 10, 8), dimension_names=("z", "y", "x"))
+    return cf.copy(xarray.open_zarr(store, chunks=None, consolidated=False)["v"][i : i + 700], **o)
+
+
 def _boundary(x: Path, i: int, **o: Any) -> Any:
     return cf.map_overlap(np.positive, x, depth=1, boundary=["nearest", 0][i], **o)
 
@@ -754,6 +761,7 @@ OTHERS: dict[str, Any] = {
     "flip": _flip,
     "pad": _pad,
     "memmap": _memmap,
+    "variable": _variable,
     "boundary": _boundary,
     "number": _number,
     "slice": _stored(lambda x, i: x[i : i + 700] * 2),

@@ -60,10 +60,28 @@ class StoredVariable:
     @property
     def behind(self) -> Any:
         """The array that xarray reads; None if unknown."""
-        array = getattr(self._variable, "_data", None)
-        while (below := getattr(array, "array", None)) is not None:
-            array = below
-        return getattr(array, "_array", None)
+        return getattr(self._layers[-1], "_array", None)
+
+    @property
+    def how(self) -> Any:
+        """What xarray does with the elements of that array: slices, and functions that decode."""
+        found: list[Any] = [self._dims, self._variable.dims]
+        for layer in self._layers[:-1]:
+            names = {name for kind in type(layer).__mro__ for name in getattr(kind, "__slots__", ())}
+            own = {name: getattr(layer, name) for name in names if name != "array" and hasattr(layer, name)}
+            own |= {name: value for name, value in getattr(layer, "__dict__", {}).items() if name != "array"}
+            found.append(
+                (type(layer).__qualname__, {name: getattr(value, "tuple", value) for name, value in own.items()})
+            )
+        return found
+
+    @property
+    def _layers(self) -> list[Any]:
+        """Arrays around arrays, the outermost first."""
+        found = [getattr(self._variable, "_data", None)]
+        while (below := getattr(found[-1], "array", None)) is not None:
+            found.append(below)
+        return found
 
 
 class StoredSource(GenericSource):
@@ -75,7 +93,7 @@ class StoredSource(GenericSource):
     def __init__(self, obj: StoredVariable, behind: Source | None) -> None:
         super().__init__(obj, obj.name)
         self.spec = self.spec.with_storage(how="through xarray, which decodes it")
-        self._lock = nullcontext()
+        self._lock, self.how = nullcontext(), obj.how
         # Decoded, turned or sliced: never taken for the very array that lies behind.
         self.footprint = Scattered.of([None if behind is None else behind.footprint])
         self.guard = next(iter(guards_of([behind])), None)
