@@ -142,7 +142,7 @@ def store(
             )
     kept: dict[str, Any] = {"overwrite": overwrite, "sync": sync, "resume": resume, "name": name}
     options = Options(budget=budget, device=device, out_chunks=chunks, **kept)
-    with asked(checksum, outs):
+    with interrupts.deferred(), asked(checksum, outs):  # files are opened from here on
         results = tuple((_gone_on_with if resume else _evaluated)(wanted, options, progress).values())
     return results if isinstance(arrays, list | tuple) else results[0]
 
@@ -173,8 +173,8 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
 def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
     """Results of nodes, as their users get them."""
     targets = {_target(node): out for node, out in wanted.items()}
-    refuse_left(tuple(wanted.values()))
-    with ExitStack() as stack:
+    with interrupts.deferred(), ExitStack() as stack:
+        refuse_left(tuple(wanted.values()))
         whole = Evaluation(options, watching(progress))
         done = named(lambda: whole.run(targets, stack), options, lambda: whole.plan_all(targets))
     return {node: _finished(node, done[_target(node)], out) for node, out in wanted.items()}
@@ -184,11 +184,11 @@ def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressL
     """As `_evaluated`, of passes of which an earlier call may have made some."""
     targets = [open_target(out, overwrite=True) for out in wanted.values()]
     check_resume(options.resume, targets)
-    device = devices.resolve(options.device)
     nodes, arrays = recognized(wanted, named=options.name is not None)
     said = digest(("store", options.name, nodes, options.out_chunks))
+    device = devices.resolve(options.device)
     call = call_of_passes(said, arrays, targets, options.budget, device)
-    with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
+    with going_on(targets, call, options.budget, device) as budget:
         passes = current()
         there = set[str]() if passes is None else passes.published(targets)
         known = {target.name: Published(target.name) for target in targets if target.name in there}
