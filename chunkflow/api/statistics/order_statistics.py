@@ -189,25 +189,6 @@ def order_statistics(
 
     What is known of each is in host memory, twice while a pass finds more, and counts where that is the device's.
     """
-    lines = math.prod(n for a, n in enumerate(spec.shape) if a not in axes)
-    known = 2 * len(ranks) * lines * (8 + key_dtype(spec.dtype).itemsize)
-    if run.machine.staged or lines == 1 or room < OBJECTS_FROM:  # smaller budgets bound blocks alone
-        known = 0
-    with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
-        options = replace(options, budget=leased.budget) if leased.is_own else options
-        return _in_passes(x, spec, axes, ranks, block, run, max(room - known, 0), options)
-
-
-def _in_passes(
-    x: Any,
-    spec: ArraySpec,
-    axes: tuple[int, ...],
-    ranks: np.ndarray,
-    block: tuple[int | None, ...] | None,
-    run: Device,
-    room: int,
-    options: Options,
-) -> tuple[np.ndarray, np.ndarray]:
     kept = tuple(a for a in range(len(spec.shape)) if a not in axes)
     lines = tuple(spec.shape[a] for a in kept)
     # Of the first pass they are the same for all lines, and take no memory.
@@ -215,7 +196,10 @@ def _in_passes(
     prefixes = np.broadcast_to(np.zeros((), key_dtype(spec.dtype)), within.shape)
     number = math.prod(lines)
     left = 8 * spec.dtype.itemsize
-    chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run)
+    known = 2 * within.size * (8 + prefixes.itemsize)
+    if run.machine.staged or number == 1 or room < OBJECTS_FROM:  # smaller budgets bound blocks alone
+        known = 0
+    room = max(room - known, 0)
 
     def cut(bins: float, left: int) -> tuple[int, tuple[int | None, ...] | None]:
         """Bits that a pass with room for so many bins, of all lines together, finds; and the sides of its blocks."""
@@ -228,33 +212,36 @@ def _in_passes(
         return bits, tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
 
     begun = False
-    while left:
-        differ = [bool((one != other).any()) for one, other in itertools.pairwise(prefixes)] if begun else []
-        distinct = 1 + sum(differ)
-        bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)
-        bits, sides = cut(bins, left)
-        while True:
-            kernel = Digits(axes, left - bits, bits, prefixes, within)
-            # A trial sees the other half of the copies: sums and counts.
-            declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
-            try:
-                found = execute(Request(declare, (x,), chosen))
+    with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
+        budget = leased.budget if leased.is_own else options.budget
+        chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run, budget=budget)
+        while left:
+            differ = [bool((one != other).any()) for one, other in itertools.pairwise(prefixes)] if begun else []
+            distinct = 1 + sum(differ)
+            bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)
+            bits, sides = cut(bins, left)
+            while True:
+                kernel = Digits(axes, left - bits, bits, prefixes, within)
+                # A trial sees the other half of the copies: sums and counts.
+                declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
+                try:
+                    found = execute(Request(declare, (x,), chosen))
+                    break
+                except BudgetError:  # blocks take too much besides: with fewer bins there is room for them
+                    while cut(bins, left) == (bits, sides):
+                        bins /= 4
+                        if bins < 1:
+                            raise
+                    bits, sides = cut(bins, left)
+            left -= bits
+            if not is_dry():
+                del kernel, declare  # and what was known before
+                prefixes, within = found
+            elif not begun and left:  # each order statistic may have a prefix of its own, and no later pass takes more
+                prefixes = _all_different(prefixes)
+            else:
                 break
-            except BudgetError:  # blocks take too much besides: with fewer bins there is room for them
-                while cut(bins, left) == (bits, sides):
-                    bins /= 4
-                    if bins < 1:
-                        raise
-                bits, sides = cut(bins, left)
-        left -= bits
-        if not is_dry():
-            del kernel, declare  # and what was known before
-            prefixes, within = found
-        elif not begun and left:  # each order statistic may have a prefix of its own, and no later pass takes more
-            prefixes = _all_different(prefixes)
-        else:
-            break
-        begun = True
+            begun = True
     del found, within
     return ranks, from_keys(prefixes, spec.dtype)
 
