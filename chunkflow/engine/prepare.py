@@ -301,11 +301,12 @@ def _try(kernel: Kernel, stated: _Stated, opened: _Opened, pool: Pool, limit: in
             isinstance(options.dtype, tuple),
             options.workspace,
         )
-    seen = frugal_trial(kernel, nest, sources, device, pool, limit, even=options.chunks is not None)
+    even = options.chunks is not None
+    seen = frugal_trial(kernel, nest, sources, device, pool, limit, even=even, block=declared.block)
     if _ratios(seen, declared):
         # One block cannot show that the result grows with the block: a second one must agree.
         most = max(1, math.prod(seen.box) // 2)
-        again = run_trial(kernel, nest, sources, device, pool, limit, even=True, most=most)
+        again = run_trial(kernel, nest, sources, device, pool, limit, even=True, most=most, block=declared.block)
         if again.box != seen.box and not _agrees(again, declared, _ratios(seen, declared)):
             raise ResultError(
                 f"fn turned a block of {seen.box} into {seen.shapes[0]} and one of {again.box} into {again.shapes[0]}: "

@@ -31,6 +31,10 @@ SHARED_HOST_BYTES, STAGED_BYTES = 256 << 10, 4 << 20
 """Bytes of the largest operand's block in a trial: enough to measure memory, little beside a run."""
 
 
+Sides = tuple[int | None, ...]
+"""Sides of blocks; None where the planner chooses."""
+
+
 LEAST_BYTES = 16 << 10
 """In smaller blocks the memory of Python's own objects would count as the function's."""
 
@@ -83,7 +87,15 @@ class Trial:
 
 
 def cached_trial(
-    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
+    kernel: Kernel,
+    nest: LoopNest,
+    sources: Sequence[Source],
+    device: Device,
+    pool: Pool,
+    budget: int,
+    *,
+    even: bool,
+    block: Sides | None = None,
 ) -> Trial:
     """A trial as `run_trial`, remembered for a `data_independent` kernel once two trials in a row agree.
 
@@ -93,29 +105,38 @@ def cached_trial(
     """
     whole = _whole(kernel)
     if not whole.data_independent or type(whole).__hash__ is object.__hash__:
-        return run_trial(kernel, nest, sources, device, pool, budget, even=even)
+        return run_trial(kernel, nest, sources, device, pool, budget, even=even, block=block)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec.with_storage(how=""), name="") for source in sources)
-    key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even)
+    key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even, block)
     if key not in known and len(known) == MOST_KNOWN:
         known.clear()
     last, sure = known.get(key, (None, False))
     if last is None or not sure:
-        seen = run_trial(kernel, nest, sources, device, pool, budget, even=even)
+        seen = run_trial(kernel, nest, sources, device, pool, budget, even=even, block=block)
         known[key] = seen, seen == last
         return seen
     return last
 
 
 def frugal_trial(
-    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
+    kernel: Kernel,
+    nest: LoopNest,
+    sources: Sequence[Source],
+    device: Device,
+    pool: Pool,
+    budget: int,
+    *,
+    even: bool,
+    block: Sides | None,
 ) -> Trial:
     """A trial as `cached_trial` that takes little, however large the results are: a budget may be refused for them.
 
     Of a product, whose nest says what it holds, only the results' dtypes are asked, on short axes. Counts are made
     twice, of few and of twice as many: the memory of all of them follows, which grows with their number.
     """
-    known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget, "even": even}
+    known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget}
+    known |= {"even": even, "block": block}
     if device.machine.staged:  # a trial there is within the device's own memory, and libraries take their share of it
         return cached_trial(kernel, nest, **known)
     shapes = kernel.shapes(nest) if nest.is_product else None
@@ -156,17 +177,20 @@ def run_trial(
     *,
     even: bool = False,
     most: int | None = None,
+    block: Sides | None = None,
 ) -> Trial:
     """Call the kernel on the corner of the arrays, or on zeros if it is `data_independent`: decoding takes long.
 
-    The box has at most `most` elements. Its sides are rounded down to powers of two if they are to be `even`, so that a
-    function that resizes its block by a ratio shows it. What the function raises gets a note that names the region.
+    The box has at most `most` elements, and is within the run's `block` as far as its sides are fixed: what a fold
+    keeps for each line is measured for as many lines as there will be. Its sides are rounded down to powers of two if
+    they are to be `even`, so that a function that resizes its block by a ratio shows it. What the function raises gets
+    a note that names the region.
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
     target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
-    caps = _within_chunks(nest, sources, target)
+    caps = _within_block(_within_chunks(nest, sources, target), block, LEAST_BYTES // itemsize)
     least = [max(u, 1) for u in units]
 
     def box_of(size: int) -> Shape:
@@ -224,6 +248,21 @@ def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
 
     longest = max(extents, default=1)
     return sides(bisect_right(range(1, longest + 1), target, key=lambda n: math.prod(sides(n))))
+
+
+def _within_block(caps: Shape, block: Sides | None, least: int) -> Shape:
+    """Extents within a block whose sides are fixed; they are doubled until it has `least` elements.
+
+    >>> _within_block((800, 900), (None, 7), 4000), _within_block((800, 900), (3, 100), 4000)
+    ((800, 7), (12, 400))
+    """
+    fixed = block or (None,) * len(caps)
+    times = 1
+    while True:
+        sides = tuple(n if side is None else min(n, side * times) for n, side in zip(caps, fixed, strict=True))
+        if sides == caps or math.prod(sides) >= least:
+            return sides
+        times *= 2
 
 
 def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Shape:

@@ -12,6 +12,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from support.budgets import MB, SLACK, traced
 from support.devices import CHECKING, Place, everywhere, on_cpu_and_gpu, same
 
 import chunkflow as cf
@@ -288,3 +289,14 @@ def test_strips_are_the_block_in_parts(shape: tuple[int, ...], axes: tuple[int, 
     assert sum(part.size for part in parts) == block.size
     assert max(part.size for part in parts) <= STRIP
     assert len(parts) == -(-block.size // STRIP)
+
+
+@pytest.mark.parametrize("chunks", [(13, 107), (100, 107), None])
+def test_trials_count_no_more_lines_than_a_block_has(tmp_path: Path, chunks: tuple[int, int] | None) -> None:
+    x = np.random.default_rng(3).random((200, 8000), "f4")
+    np.save(tmp_path / "x.npy", x)
+    budget = 8 * MB
+    with traced() as peak:
+        found = median(tmp_path / "x.npy", 0, chunks=chunks, budget=budget, device="cpu")
+        assert peak() <= budget + SLACK
+    same(found, np.median(x, 0))

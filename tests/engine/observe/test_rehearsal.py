@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import chunkflow as cf
+from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.engine.observe.rehearsal import BEYOND, CALLS, Calls, Seen, _at_once, _Frame, framed
 from chunkflow.planner.plan import Plan
 
@@ -147,7 +149,8 @@ def test_blocks_that_read_nothing_do_not_stand_for_all(tmp_path: Path, monkeypat
     monkeypatch.setattr("chunkflow.engine.observe.rehearsal._at_once", lambda each, crowd: each[-1]()[1])
     shape, path = (12_800, 4096), str(tmp_path / "x.zarr")
     zarr.create_array(path, shape=shape, chunks=(800, 1024), dtype="f4", compressors=None)
-    options = {"depth": 1, "boundary": "nearest", "device": "cpu", "analyze": True}
+    device = NumpyDevice(machine=replace(NumpyDevice().machine, cache=2 << 20))  # in a large one the block is one part
+    options = {"depth": 1, "boundary": "nearest", "device": device, "analyze": True}
     run = cf.explain(cf.map_overlap, lambda block: np.roll(block, 1, 0) + np.roll(block, 1, 0), path, **options).runs[0]
     assert run.plan.tile != run.plan.block
     assert 1 <= run.framing < 100
