@@ -274,13 +274,14 @@ class Digits(Fold):
         """Counts of a block's keys, by prefix, line and bin. For a trial all have the first prefix: that takes most."""
         kept = tuple(a for a in range(block.ndim) if a not in self.axes)
         lines, bins = math.prod(block.shape[a] for a in kept), 1 << self.bits
-        keys = to_keys(block).transpose((*kept, *self.axes)).reshape(lines, -1)
+        # A trial's block may be one of several lines, or have sides of 1, which spare a copy: it takes what others take.
+        several = lines > 1 or (trial and self.prefixes.size > len(self.prefixes))
+        keys = to_keys(block).transpose((*kept, *self.axes))
+        keys = (keys.copy() if trial and several else keys).reshape(lines, -1)
         number = keys.dtype.type
         known = None if self._first else keys >> number(self.shift + self.bits)
         firsts = self.__dict__["firsts"]
         counts = np.zeros_like(keys, dtype=np.intp, shape=(len(firsts), lines, bins))
-        # A trial's block may be one of several lines: it takes what several take.
-        several = lines > 1 or (trial and self.prefixes.size > len(self.prefixes))
         offsets = np.arange(lines, like=counts)[:, None] * bins if several else None
         for row, first in enumerate(firsts):
             where: Any = ...

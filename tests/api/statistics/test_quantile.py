@@ -18,8 +18,8 @@ from support.devices import CHECKING, Place, everywhere, on_cpu_and_gpu, same
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
-from chunkflow.kernels.statistics.quantile import METHODS, STRIP, rule, strips
-from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
+from chunkflow.kernels.statistics.quantile import METHODS, STRIP, Digits, rule, strips
+from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype, to_keys
 from chunkflow.testing import CountingSource
 
 FLOATS = ("f2", "f4", "f8")
@@ -300,3 +300,22 @@ def test_trials_count_no_more_lines_than_a_block_has(tmp_path: Path, chunks: tup
         found = median(tmp_path / "x.npy", 0, chunks=chunks, budget=budget, device="cpu")
         assert peak() <= budget + SLACK
     same(found, np.median(x, 0))
+
+
+@pytest.mark.parametrize("dtype", ["u2", "i4", "f8"])
+def test_a_trial_copies_what_blocks_copy(dtype: str) -> None:
+    """With sides of 1 the keys of a trial's block may be a view, those of other blocks never are."""
+
+    def per_element(shape: tuple[int, ...], trial: bool) -> float:
+        known = np.zeros((1, shape[0], shape[2]), key_dtype(np.dtype(dtype)))
+        ranks = np.zeros(known.shape, "i8")
+        if trial:
+            known, ranks = (np.broadcast_to(array, (1, 8, shape[2])) for array in (known, ranks))
+        kernel = Digits((1,), 8 * known.itemsize - 4, 4, known, ranks)
+        block = np.ones(shape, dtype)
+        box = tuple(slice(0, n) for n in shape)
+        with traced() as peak:
+            kernel._counted(block, box, trial=trial)
+            return peak() / block.size
+
+    assert per_element((1, 40_000, 20), trial=True) >= 0.99 * per_element((8, 40_000, 20), trial=False)
