@@ -274,7 +274,7 @@ class Digits(Fold):
         """Counts of a block's keys, by prefix, line and bin. For a trial all have the first prefix: that takes most."""
         kept = tuple(a for a in range(block.ndim) if a not in self.axes)
         lines, bins = math.prod(block.shape[a] for a in kept), 1 << self.bits
-        # A trial's block may be one of several lines, or have sides of 1, which spare a copy: it takes what others take.
+        # A trial's block may be one of several lines, or have sides of 1, which spare a copy. It takes all the same.
         several = lines > 1 or (trial and self.prefixes.size > len(self.prefixes))
         keys = to_keys(block).transpose((*kept, *self.axes))
         keys = (keys.copy() if trial and several else keys).reshape(lines, -1)
