@@ -18,6 +18,7 @@ from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, 
 from chunkflow.api.mapping import blockwise, map
 from chunkflow.api.rearrange.join import concatenate, pad, stack
 from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
+from chunkflow.api.rearrange.take import compress, take
 from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
 from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
@@ -73,6 +74,7 @@ __all__ = [
     "blockwise",
     "chunks",
     "clean",
+    "compress",
     "compute",
     "concatenate",
     "copy",
@@ -132,6 +134,7 @@ __all__ = [
     "std",
     "store",
     "sum",
+    "take",
     "tensordot",
     "topk",
     "torch",

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from chunkflow.core.cuts import AxisSlice
 from chunkflow.core.grid import Shape
 from chunkflow.stores.strides import bounds
-
-
-class AxisSlice(NamedTuple):
-    """`number` elements along an axis, from `start` on, every `step`-th one."""
-
-    start: int
-    number: int
-    step: int
 
 
 @dataclass(frozen=True)

@@ -400,6 +400,33 @@ def test_xarray_compares_expressions(stored: Any) -> None:
         bool((x > 270).data)
 
 
+PICKED: dict[str, Any] = {
+    "isel": lambda a: a.isel(time=[3, 1, 4]),
+    "isel of two": lambda a: a.isel(time=[0, 2], lon=[1, 0]),
+    "sel": lambda a: a.sel(lat=a.lat[[1, 0]]),
+    "sel nearest": lambda a: a.sel(lat=a.lat[:2] + 0.1, method="nearest"),
+    "a mask": lambda a: a.isel(time=np.arange(a.sizes["time"]) % 2 == 0),
+    "points": lambda a: a.isel(lat=xr.DataArray([0, 1, 1], dims="p"), lon=xr.DataArray([2, 0, 1], dims="p")),
+    "sortby": lambda a: a.sortby("lat", ascending=False),
+    "reindex": lambda a: a.reindex(lat=[*a.lat.values[1:], -99.0]),
+    "dropna": lambda a: a.where(a.isel(lat=0, lon=0) > a.isel(lat=0, lon=0).mean()).dropna("time", how="all"),
+    "drop": lambda a: a.where(a.lat > a.lat.mean(), drop=True),
+    "groupby": lambda a: a.groupby(a.lat > a.lat.mean()).mean(),
+    "anomaly": lambda a: a.groupby("time") - a.groupby("time").mean(),
+    "groupby_bins": lambda a: a.groupby_bins("lon", 2).max(),
+    "unstack": lambda a: a.stack(p=("lat", "lon")).unstack("p"),
+}
+
+
+@pytest.mark.parametrize("pick", PICKED.values(), ids=PICKED)
+def test_xarray_picks_elements_of_expressions(pick: Any, stored: Any) -> None:
+    with xr.set_options(use_flox=False):
+        expected, got = pick(stored.air.load()), pick(cf.open(stored.air))
+        assert isinstance(got.data, cf.Array)
+        xr.testing.assert_allclose(got.compute(device="cpu"), expected)
+        assert got.dtype == expected.dtype
+
+
 def test_apply_ufunc_of_xarray_itself(stored: Any) -> None:
     cores: dict[str, Any] = {"input_core_dims": [["time"]], "output_core_dims": [["time"]]}
     got = xr.apply_ufunc(detrended, cf.open(stored.raw), dask="parallelized", output_dtypes=["f4"], **cores)

@@ -770,6 +770,8 @@ OTHERS: dict[str, Any] = {
     "padded": _stored(lambda x, i: np.pad(x, [(i, 1 - i), (0, 0), (0, 0)])),
     "reshaped": _stored(lambda x, i: x.reshape(-1)[i : i + 60_000] * 2),
     "turned": _stored(lambda x, i: (x[:, :8, :8].transpose((0, 1 + i, 2 - i))) * 2),
+    "places": _stored(lambda x, i: x[(np.arange(700) * 7 + i) % 701] * 2),
+    "points": _stored(lambda x, i: x[(np.arange(9000) * 7 + i) % 701, np.arange(9000) % 9] * 2),
     "mapped": _stored(lambda x, i: cf.map(lambda b: b + 1, x[i : i + 700], dtype=x.dtype)),
 }
 

@@ -41,7 +41,8 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     np.quantile: (X, 0.3), np.repeat: (X, 2), np.reshape: (X, (4, 30)), np.roll: (X, 2), np.select: ([X > 0, Y > 1],
     [X, Y]),
     np.squeeze: (X[:, :1],), np.swapaxes: (X, 0, 1), np.take: (X, 0), np.tile: (X, 2), np.broadcast_arrays: (X, X[0]),
-    np.where: (MASK,), np.result_type: (X, "f4"),
+    np.where: (MASK,), np.choose: (MASK, [X, Y]), np.compress: ([True, False, True], X), np.extract: (MASK, X),
+    np.searchsorted: (np.sort(LINE), X), np.result_type: (X, "f4"),
 }  # fmt: skip
 """Arguments without a default; of the other functions one array is."""
 
@@ -69,8 +70,9 @@ OWN: dict[tuple[Any, str], Any] = {
     **{(fn, "y"): Y[:, :, 0] for fn in (np.cov, np.corrcoef)},
     (np.digitize, "right"): True, (np.linalg.norm, "axis"): 1, (np.tensordot, "axes"): ([0], [2]),
     (np.linalg.tensordot, "axes"): ([0], [2]),
-    (np.rot90, "axes"): (0, 2), (np.transpose, "axes"): (1, 2, 0), (np.take, "mode"): "wrap", (np.linalg.norm,
-    "ord"): 3,
+    (np.rot90, "axes"): (0, 2), (np.transpose, "axes"): (1, 2, 0),
+    **{(fn, "mode"): "wrap" for fn in (np.take, np.choose)}, (np.searchsorted, "side"): "right",
+    (np.linalg.norm, "ord"): 3,
     (np.nanmean, "dtype"): "f4",
 }  # fmt: skip
 """The same, for one function."""
@@ -90,9 +92,8 @@ BESIDE: dict[tuple[Any, str], dict[str, Any]] = {
     **{(fn, "axes"): {"s": (4, 3)} for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)},
     **{(fn, "s"): {"axes": (0, 1)} for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)},
     **{(fn, "ddof"): {"axis": 0} for fn in (np.nanvar, np.nanstd)},
-    (np.linalg.norm, "ord"): {"axis": 0}, (np.linalg.norm, "keepdims"): {"axis": 0}, (np.take, "mode"): {"axis": 0},
-    (np.take, "out"): {"axis": 0}, (np.where, "x"): {"y": Y}, (np.where, "y"): {"x": X}, (np.pad,
-    "reflect_type"): {"mode": "reflect"},
+    (np.linalg.norm, "ord"): {"axis": 0}, (np.linalg.norm, "keepdims"): {"axis": 0},
+    (np.where, "x"): {"y": Y}, (np.where, "y"): {"x": X}, (np.pad, "reflect_type"): {"mode": "reflect"},
     **{(np.clip, name): {"a_min": -1, "a_max": 1} for name in ("out", "casting")}, (np.clip, "a_min"): {"a_max": 1},
     (np.clip, "dtype"): {"a_min": -1, "a_max": 1, "casting": "unsafe"}, (np.clip, "a_max"): {"a_min": -1},
 }  # fmt: skip
@@ -100,7 +101,6 @@ BESIDE: dict[tuple[Any, str], dict[str, Any]] = {
 
 
 REFUSED_VALUES: list[tuple[str, str, Callable[[Any], Any]]] = [
-    ("take", "several places, or one of the flat array", lambda x: np.take(x, [0, 1], 0)),
     ("repeat", "a number of repeats for each element", lambda x: np.repeat(x, [1, 2, 3, 4, 5, 6], 0)),
     ("roll", "several shifts of the flat array", lambda x: np.roll(x, (1, 2))),
     ("pad", "modes that are no element of the array: linear_ramp, maximum, mean, median, minimum, empty",

@@ -152,7 +152,11 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.fft.ifftn: [lambda z, **_: np.fft.ifftn(z, axes=(0, 2))],
     np.fft.rfftn: [lambda x, **_: np.fft.rfftn(x, s=(4, 6), axes=(0, 1))],
     np.fft.irfftn: [lambda z, **_: np.fft.irfftn(z)],
-    np.take: [lambda x, **_: np.take(x, -1, axis=1)],
+    np.take: [lambda x, **_: np.take(x, -1, axis=1), lambda x, **_: np.take(x, [[2, 0], [-1, 2]], axis=1)],
+    np.compress: [lambda x, **_: np.compress([True, False, True], x, axis=1)],
+    np.extract: [lambda x, **_: np.extract(np.arange(X.size) % 3 == 0, x)],
+    np.choose: [lambda x, y, **_: np.choose(x > 0, [x, y * 2]), lambda i, **_: np.choose(i, [3, i], mode="wrap")],
+    np.searchsorted: [lambda x, **_: np.searchsorted(np.sort(Y.ravel()), x, side="right")],
 }
 
 

@@ -24,7 +24,7 @@ from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
-from chunkflow.graph.slicing import indexed
+from chunkflow.graph.indexing import indexed
 from chunkflow.kernels.fusion.codegen import power
 
 ASARRAY = "1GB"
@@ -83,7 +83,8 @@ class Array(Collection):
     for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`:
     these take ``budget=``, ``device=`` and ``progress=``, which operations on expressions refuse. What has a length
     that only the values tell runs at once, and takes them: `chunkflow.unique`, `bincount` and `label_statistics`.
-    `chunkflow.open` makes one.
+    `chunkflow.open` makes one. Indices are NumPy's, lists and masks in memory included: chunks that hold no wanted
+    element are never read.
 
     Attributes
     ----------
@@ -223,6 +224,11 @@ class Array(Collection):
     def __getitem__(self, index: Any) -> Array:
         with refused_by(f"an index of an array of shape {self.shape}"):
             return type(self)(indexed(self._node, index))
+
+    @property
+    def oindex(self) -> _Outer:
+        """Elements by an index for each axis, as zarr's ``oindex``: lists of several axes are no points."""
+        return _Outer(self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise UnsupportedError("an expression's elements cannot be set: use np.where(mask, value, x) for a new one")
@@ -368,3 +374,23 @@ class Array(Collection):
             "name": name,
         }
         return store(self, path, budget=budget, device=device, **options)
+
+
+class _Outer:
+    """``x.oindex``.
+
+    >>> import chunkflow as cf
+    >>> x = cf.open(np.arange(12).reshape(3, 4))
+    >>> x.oindex[[2, 0], [1, 3]].compute(device="cpu"), x[[2, 0], [1, 3]].compute(device="cpu")
+    (array([[ 9, 11],
+           [ 1,  3]]), array([9, 3]))
+    """
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getitem__(self, index: Any) -> Array:
+        with refused_by(f"an outer index of an array of shape {self._array.shape}"):
+            return type(self._array)(indexed(self._array._node, index, outer=True))

@@ -10,11 +10,12 @@ import numpy as np
 
 from chunkflow.api import scan
 from chunkflow.api.fourier import functions
-from chunkflow.api.lazy import fill, numpy_functions
+from chunkflow.api.lazy import fill, numpy_functions, tables
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, product
 from chunkflow.api.rearrange import join, rearrange
+from chunkflow.api.rearrange import take as places
 from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
 from chunkflow.errors import UnsupportedError, refused_by
@@ -123,9 +124,11 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, rearrange, "transpose flip roll repeat copy"),
     **_alike(np, join, "concatenate stack pad"),
     **_alike(np, fill, "full_like nan_to_num"),
-    **_alike(np, numpy_functions, "where interp digitize isin astype allclose array_equal moveaxis swapaxes"),
+    **_alike(np, numpy_functions, "where astype allclose array_equal moveaxis swapaxes"),
     **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays tile split"),
-    **_alike(np, numpy_functions, "array_split take append select rot90 column_stack unstack inner"),
+    **_alike(np, numpy_functions, "array_split append select rot90 column_stack unstack inner"),
+    **_alike(np, places, "take compress"),
+    **_alike(np, tables, "extract choose searchsorted interp digitize isin"),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),
@@ -161,14 +164,14 @@ FUNCTIONS: dict[Any, Function] = {
 _ADVICE = {
     "sort argsort partition argpartition lexsort sort_complex": "use chunkflow.quantile, or chunkflow.topk",
     "unique unique_all unique_counts unique_inverse unique_values": "use chunkflow.unique, which runs at once",
+    "asarray asanyarray array": "compute() first; groupby and resample of xarray: xarray.set_options(use_flox=False)",
     "bincount": "use chunkflow.bincount, which runs at once",
-    "searchsorted": "use np.digitize(x, bins) for places of x's elements",
     "gradient": "use map_overlap with depth=1",
     "fft2 ifft2 rfft2 irfft2": "use np.fft.fftn and the like, with axes=(-2, -1)",
     "hfft ihfft": "use np.fft.irfft of the conjugate, or np.fft.rfft",
     "fftshift ifftshift": "use np.roll(x, n // 2, axis)",
     "convolve correlate": "use chunkflow.fft.convolve, or map_overlap",
-    "nonzero argwhere flatnonzero extract compress": "its length is not known before: use np.where(mask, x, other)",
+    "nonzero argwhere flatnonzero": "its length is not known before: use np.where(mask, x, other)",
     "nanmedian nanquantile nanpercentile": "use chunkflow.quantile of what has no NaN",
     "put putmask place copyto fill_diagonal put_along_axis": "expressions do not change: use np.where(mask, value, x)",
     "save savez savez_compressed savetxt": "use to_npy() or to_zarr()",

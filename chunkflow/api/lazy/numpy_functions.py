@@ -11,13 +11,12 @@ import numpy as np
 
 from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.linalg import product
-from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes
 from chunkflow.api.reductions.request import begins
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from chunkflow.graph.elementwise import applied, mapped
+from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
@@ -215,7 +214,7 @@ def cumulative(scanned: Function, neutral: int) -> Function:
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     """As `numpy.unstack`."""
     (along,) = normalize_axes(axis, x.ndim, "axis")
-    return tuple(take(x, i, along) for i in range(x.shape[along]))
+    return tuple(x[(*(slice(None),) * along, i)] for i in range(x.shape[along]))
 
 
 def inner(a: Any, b: Any) -> Any:
@@ -241,33 +240,6 @@ def where(condition: Any, *branches: Any) -> Any:
             "np.where(condition) gives as many places as there are: count them with np.count_nonzero, or compute()"
         )
     return mapped(np.where, condition, *branches)
-
-
-def take(x: Any, indices: Any, axis: int | None = None) -> Any:
-    """As `numpy.take`, of one index."""
-    if axis is None or not isinstance(indices, int | np.integer):
-        raise UnsupportedError("np.take of an expression takes one index along an axis: slice it, or compute() first")
-    (along,) = normalize_axes(axis, x.ndim, "axis")
-    return x[(*(slice(None),) * along, int(indices))]
-
-
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """As `numpy.interp`."""
-    check_eager("np.interp", xp=xp, fp=fp, left=left, right=right, period=period)
-    table = {"xp": np.asarray(xp), "fp": np.asarray(fp), "left": left, "right": right, "period": period}
-    return applied(np.interp, (x,), {}, table)
-
-
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """As `numpy.digitize`."""
-    check_eager("np.digitize", bins=bins)
-    return applied(np.digitize, (x,), {}, {"bins": np.asarray(bins), "right": right})
-
-
-def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
-    """As `numpy.isin`."""
-    check_eager("np.isin", test_elements=test_elements)
-    return applied(np.isin, (element,), {}, {"test_elements": np.asarray(test_elements), **kwargs})
 
 
 def append(x: Any, values: Any, axis: int | None = None) -> Any:

@@ -168,11 +168,12 @@ class WholeLines:
         """Quantiles of one block, along a new first axis unless `scalar`."""
         kept = tuple(a for a in np.arange(block.ndim).tolist() if a not in self.axes)
         native = block.dtype.newbyteorder("=")
-        lines = block.transpose((*kept, *self.axes)).reshape(*[block.shape[a] for a in kept], -1)
-        if isinstance(block, np.ndarray):
-            lines = np.partition(lines.astype(native, copy=False), self.rule.ranks(), -1)
+        turned, sides = block.transpose((*kept, *self.axes)), (*[block.shape[a] for a in kept], -1)
+        if isinstance(block, np.ndarray):  # each line in one piece: else NumPy copies it once more, to partition it
+            lines = np.array(turned, native, order="C").reshape(sides)
+            lines.partition(self.rule.ranks(), -1)
         else:
-            lines = np.sort(lines, -1)  # CuPy's partition does not know where NaN belongs
+            lines = np.sort(turned.reshape(sides), -1)  # CuPy's partition does not know where NaN belongs
         found = self.rule.result(lambda ranks: np.moveaxis(lines[..., np.asarray(ranks, like=lines)], -1, 0))
         shape = [1 if a in self.axes else n for a, n in enumerate(block.shape) if self.keepdims or a not in self.axes]
         return found.reshape(shape if self.scalar else (found.shape[0], *shape))

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from chunkflow.core.cuts import AxisSlice
 from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
-from chunkflow.stores.footprint import AxisSlice, Footprint
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source, keep_chunks
 from chunkflow.stores.strides import part
 

@@ -192,7 +192,6 @@ def test_what_numpys_own_check_lets_pass_is_refused_too() -> None:
         (lambda x: np.std(x, mean=x.mean()), "mean"),
         (lambda x: np.quantile(x, 0.5, weights=X), "weights"),
         (lambda x: np.zeros_like(x, shape=(3,)), "shape"),
-        (lambda x: np.take(x, 0, 0, None, "wrap"), "mode"),
     ],
 )
 def test_what_chunkflow_does_not_take_is_named_at_once(call: Any, names: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -304,7 +305,7 @@ def test_pieces_cover_each_place_once() -> None:
 
 def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Bytes that zarr arrays read and write from now on; each region must hold whole chunks."""
-    counts = {"read": 0, "written": 0}
+    counts, lock = {"read": 0, "written": 0}, threading.Lock()
 
     def whole(region: Region, chunks: Any, shape: Any) -> None:
         for side, chunk, n in zip(region, chunks, shape, strict=True):
@@ -315,12 +316,14 @@ def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
     def counted_read(self: Any, region: Region, out: np.ndarray) -> None:
         whole(region, self.spec.chunks, self.spec.shape)
-        counts["read"] += math.prod(shape_of(region)) * self.spec.dtype.itemsize
+        with lock:
+            counts["read"] += math.prod(shape_of(region)) * self.spec.dtype.itemsize
         read(self, region, out)
 
     def counted_write(self: Any, region: Region, block: np.ndarray) -> None:
         whole(region, self.spec.chunks, self.spec.shape)
-        counts["written"] += block.nbytes
+        with lock:
+            counts["written"] += block.nbytes
         write(self, region, block)
 
     for store in (ZarrSource, ZarrSink):

@@ -1,0 +1,204 @@
+"""Elements by their places: what `numpy.take` and `numpy.compress` give, of arrays of any size.
+
+Chunks that hold no wanted element are never read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager
+from chunkflow.api.rearrange.move import Flat, moved, one_axis, rearrangement
+from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice, cut_again
+from chunkflow.core.grid import Shape
+from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError, UnsupportedError
+from chunkflow.graph.elementwise import applied
+from chunkflow.graph.indexing import checked, indexed
+from chunkflow.graph.nodes import Lazy, node_of, source_of
+from chunkflow.graph.reshaping import reshaped
+from chunkflow.graph.slicing import Slice
+from chunkflow.stores import Source, open_source, spec_of
+from chunkflow.stores.views.reshaped import ReshapedSource
+
+MODES = ("raise", "wrap", "clip")
+"""What `numpy.take` does with places outside of the array."""
+
+
+@rearrangement
+def take(
+    x: Any, indices: Any, axis: int | None = None, *, mode: str = "raise", **options: Unpack[ChunkedRunOptions]
+) -> Request:
+    """Take elements at places along an axis, as `numpy.take`.
+
+    Only chunks that hold one of them are read. Where places are sorted, each is read once, or once more for each block
+    that cuts it; in any other order each block reads the chunks that it needs.
+
+    Parameters
+    ----------
+    indices : int, array_like of int, or expression
+        Places, in any order and number. Negative ones count from the end. Where they are an expression, `x` is a table
+        in memory in which each of its elements is looked up.
+    axis : int, optional
+        Along which. By default those of the flattened array are meant, in C order.
+    mode : {"raise", "wrap", "clip"}
+        What is done with places outside of the array, as NumPy's.
+
+    Returns
+    -------
+    array
+        The shape of `x`, with that of `indices` in the place of the axis.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Places that are no integers; an axis that `x` does not have; as for `copy`.
+    IndexError
+        A place outside of the array, by `mode="raise"`.
+
+    Examples
+    --------
+    >>> x = np.arange(12).reshape(3, 4)
+    >>> cf.take(x, [2, 0, 0], axis=0, device="cpu")
+    array([[ 8,  9, 10, 11],
+           [ 0,  1,  2,  3],
+           [ 0,  1,  2,  3]])
+    >>> labels = cf.open(np.array([[0, 2], [2, 1]], "u1"))
+    >>> cf.take([10.0, 20.0, 30.0], labels).compute(device="cpu")
+    array([[10., 30.],
+           [30., 20.]])
+    """
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is none of {', '.join(MODES)}")
+    if isinstance(indices, Lazy):
+        return moved(_looked_up(x, indices, axis, mode), Options(**options))
+    check_eager("take", indices=indices)
+    shape = spec_of(x).shape
+    if axis is None:
+        if len(shape) != 1:
+            x = type(x)(reshaped(node_of(x), (-1,))) if isinstance(x, Lazy) else Flat([x])
+        along, shape = 0, spec_of(x).shape
+    else:
+        along = one_axis(axis, len(shape))
+    places = within(indices, shape[along], along, mode)
+    if isinstance(x, Lazy):
+        picked = type(x)(indexed(node_of(x), (*(slice(None),) * along, places if places.ndim else int(places))))
+        return moved(picked, Options(**options))
+    cuts: list[AxisCut] = [AxisSlice(0, n, 1) for n in shape]
+    cuts[along] = cut_again(cuts[along], AxisPlaces(places.reshape(-1)))
+    view: Any = Slice([x], tuple(cuts))
+    if places.ndim != 1:
+        view = Shaped([view], (*shape[:along], *places.shape, *shape[along + 1 :]))
+    return moved(view, Options(**options))
+
+
+@rearrangement
+def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
+    """Take the elements along an axis where a condition holds, as `numpy.compress`.
+
+    Parameters
+    ----------
+    condition : array_like of bool
+        One for each place along the axis. If it is shorter, the rest is left out.
+    axis : int, optional
+        Along which. By default those of the flattened array are meant, in C order.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        A condition of several dimensions; an axis that `a` does not have; as for `copy`.
+    IndexError
+        The condition holds for a place outside of the array.
+
+    Examples
+    --------
+    >>> cf.compress([True, False, True], np.arange(6).reshape(2, 3), axis=1, device="cpu")
+    array([[0, 2],
+           [3, 5]])
+    """
+    check_eager("compress", condition=condition)
+    holds = np.asarray(condition)
+    if holds.ndim != 1:
+        raise ArgumentError(f"condition has {holds.ndim} dimensions: give one of 1 dimension, or use x[condition]")
+    return take.__wrapped__(a, np.flatnonzero(holds), axis, **options)  # type: ignore[attr-defined, no-any-return]
+
+
+def within(indices: Any, n: int, axis: int, mode: str) -> np.ndarray:
+    """Places along an axis of `n` elements, checked, or brought into the array by the mode."""
+    places = np.asarray(indices)
+    if not places.size and places.dtype.kind == "f" and not hasattr(indices, "dtype"):
+        places = places.astype(np.int64)
+    if places.dtype.kind not in "iub":
+        raise ArgumentTypeError(f"indices are of {places.dtype}: places are integers")
+    if places.size and not n:
+        raise PlaceError(f"cannot take elements of axis {axis}, which has none")
+    places = places.astype(np.int64) if places.dtype.kind == "b" else places
+    if mode != "raise":
+        places = places % max(n, 1) if mode == "wrap" else places.clip(0, max(n - 1, 0))
+    return checked(places, n, axis)
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A source that has the elements of another array in another shape, in C order."""
+
+    arrays: tuple[Any, ...] | list[Any]
+    shape: Shape
+
+    def on(self, arrays: Any) -> Shaped:
+        """The same of another array."""
+        return replace(self, arrays=arrays)
+
+    def __chunkflow_source__(self) -> Source:
+        return ReshapedSource(open_source(self.arrays[0]), self.shape)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        spec = spec_of(self.arrays[0])
+        return ArraySpec(spec.name, self.shape, spec.dtype)
+
+
+# -- Tables ----------------------------------------------------------------------------------------------------------
+
+LARGEST = 1 << 30
+"""Most bytes of a table: each block has it on the device."""
+
+
+def in_memory(x: Any, what: str) -> np.ndarray:
+    """The array of a table; one that is no array in memory is refused."""
+    found = source_of(node_of(x)) if isinstance(x, Lazy) else x
+    if isinstance(x, Lazy) and not isinstance(found, np.ndarray):
+        raise UnsupportedError(f"{what} is to be in memory: compute() it first")
+    table = np.asarray(found)
+    if table.nbytes > LARGEST:
+        raise UnsupportedError(f"{what} has at most {LARGEST} bytes, and this one {table.nbytes}")
+    return table
+
+
+def _looked_up(x: Any, indices: Lazy, axis: int | None, mode: str) -> Any:
+    """The expression of a table's elements at the places that another expression has."""
+    table, dtype = in_memory(x, "a table that an expression looks up"), spec_of(indices).dtype
+    if axis is not None and table.ndim != 1:
+        raise UnsupportedError(
+            f"take by an expression, of {table.ndim} dimensions: a table along an axis has 1 dimension"
+        )
+    if dtype.kind not in "iub":
+        raise ArgumentTypeError(f"indices are of {dtype}: places are integers")
+    return applied(_found, (indices,), {}, {"table": table.reshape(-1), "mode": mode})
+
+
+def _found(block: Any, table: np.ndarray, mode: str) -> Any:
+    n = len(table)
+    if not n:
+        raise IndexError("a table without elements has none to look up")
+    if block.dtype == np.uint64:
+        block = block % np.uint64(n) if mode == "wrap" else np.minimum(block, np.uint64(2**63 - 1))
+    block = block.astype(np.int64)
+    if mode == "wrap":
+        block = block % n
+    elif mode == "clip":
+        block = block.clip(0, n - 1)
+    elif bool((outside := (block < -n) | (block >= n)).any()):  # arrays of a GPU wrap
+        raise IndexError(f"index {int(block[outside][0])} is out of bounds for a table of {n} elements")
+    return np.asarray(table, like=block)[block]

@@ -1,0 +1,232 @@
+"""Indices as NumPy has them: integers, slices, new axes, and arrays of places or bools."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice
+from chunkflow.core.grid import Shape
+from chunkflow.errors import PlaceError, UnsupportedError
+from chunkflow.graph.nodes import Lazy, Node
+from chunkflow.graph.reshaping import reshaped
+from chunkflow.graph.slicing import pointed, sliced, viewed
+from chunkflow.kernels.declare import declare_permuted, declare_squeezed, declare_widened
+from chunkflow.stores import is_dask_array
+
+_LISTS = (list, tuple, range)
+"""What stands for an array of places."""
+
+
+@dataclass(frozen=True)
+class _Index:
+    """An index, entry by entry: the elements along each axis, and what becomes of the axes.
+
+    Attributes
+    ----------
+    cuts : list of AxisCut or None
+        For each axis; None where there is an array of places.
+    arrays : dict of int to numpy.ndarray
+        Places by axes, not negative.
+    single : list of int
+        Axes with an integer.
+    order : list of int or None
+        The entries: their axes, None for a new one.
+    """
+
+    cuts: list[AxisCut]
+    arrays: dict[int, np.ndarray]
+    single: list[int]
+    order: list[int | None]
+
+
+def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
+    """The node of ``array[index]``, as NumPy has it, or if `outer`, of each axis for itself.
+
+    Raises
+    ------
+    IndexError
+        There is no such element or axis.
+    UnsupportedError
+        The index is an expression: the shape of the result depends on its elements.
+    """
+    parsed = _parsed(index, node.shape, outer)
+    if not parsed.arrays:
+        return _basic(node, parsed)
+    if outer:
+        cuts = list(parsed.cuts)
+        for axis, places in parsed.arrays.items():
+            cuts[axis] = AxisPlaces(places)
+        return _basic(node, _Index(cuts, {}, parsed.single, parsed.order))
+    return _advanced(node, parsed)
+
+
+def _basic(node: Node, index: _Index) -> Node:
+    """Elements along each axis, without the axes of integers, and with new ones."""
+    found = sliced(node, index.cuts)
+    if index.single:
+        found = viewed(found, declare_squeezed(index.single), "squeeze", tuple(index.single))
+    left = [axis for axis in index.order if axis not in index.single or axis is None]
+    new = tuple(place for place, axis in enumerate(left) if axis is None)
+    return viewed(found, declare_widened(new), "expand_dims", new) if new else found
+
+
+def _advanced(node: Node, index: _Index) -> Node:
+    """Elements at places. The places' own axes are first, or where the arrays are if these follow one another."""
+    arrays, single = index.arrays, index.single
+    try:
+        common = np.broadcast_shapes(*(a.shape for a in arrays.values()))
+    except ValueError:
+        shapes = " ".join(str(a.shape) for a in arrays.values())
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        ) from None
+    found, made = _picked(node, index, common)
+
+    placed = [place for place, axis in enumerate(index.order) if axis in arrays or axis in single]
+    first = placed[0] if placed[-1] - placed[0] + 1 == len(placed) else 0
+    rest = [axis for axis in index.order[first:] if axis is None or axis not in (*arrays, *single)]
+    wanted = [*index.order[:first], *(~d for d in range(len(common))), *rest]
+
+    gone = tuple(place for place, axes in enumerate(made) if not axes)
+    if any(len(axes) > 1 for axes in made):
+        sides = [
+            [n] if len(axes) == 1 else [common[~a] for a in axes] for n, axes in zip(found.shape, made, strict=True)
+        ]
+        found = reshaped(found, [n for part in sides for n in part])
+    elif gone:
+        found = viewed(found, declare_squeezed(gone), "squeeze", gone)
+    axes = [axis for part in made for axis in part]
+    order = tuple(axes.index(axis) for axis in wanted if axis in axes)
+    if order != tuple(range(len(order))):
+        found = viewed(found, declare_permuted(order), "transpose", order)
+    new = tuple(place for place, axis in enumerate(wanted) if axis not in axes)
+    return viewed(found, declare_widened(new), "expand_dims", new) if new else found
+
+
+def _picked(node: Node, index: _Index, common: Shape) -> tuple[Node, list[list[int]]]:
+    """The elements, and for each axis what it holds of the result: an axis of the array, or `~d` of the places."""
+    arrays = index.arrays
+    along = {axis: [len(common) - a.ndim + d for d, n in enumerate(a.shape) if n != 1] for axis, a in arrays.items()}
+    every = [d for dims in along.values() for d in dims]
+    if len(set(every)) == len(every):  # each axis for itself
+        cuts: list[AxisCut] = [
+            AxisPlaces(arrays[axis].reshape(-1)) if axis in arrays else cut for axis, cut in enumerate(index.cuts)
+        ]
+        made = [[~d for d in along[axis]] if axis in arrays else [axis] for axis in range(len(cuts))]
+        for axis in index.single:
+            made[axis] = []
+        return sliced(node, cuts), made
+    axes = sorted(arrays)
+    points = np.stack([np.broadcast_to(arrays[axis], common).reshape(-1) for axis in axes])
+    kept = [axis for axis in range(len(index.cuts)) if axis not in axes]
+    at = sum(axis < axes[0] for axis in kept)
+    made = [[] if axis in index.single else [axis] for axis in kept]
+    made.insert(at, [~d for d in range(len(common))])
+    return pointed(sliced(node, index.cuts), axes, points, at), made
+
+
+def _parsed(index: Any, shape: Shape, outer: bool) -> _Index:
+    cuts: list[AxisCut] = []
+    arrays: dict[int, np.ndarray] = {}
+    single: list[int] = []
+    order: list[int | None] = []
+    for entry in _entries(index, shape):
+        if entry is None:
+            order.append(None)
+            continue
+        axis = len(cuts)
+        n = shape[axis]
+        order.append(axis)
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(n)
+            cuts.append(AxisSlice(start, len(range(start, stop, step)), step))
+        elif isinstance(entry, np.ndarray):
+            if outer and entry.ndim != 1:
+                raise IndexError(f"an index of {entry.ndim} dimensions along axis {axis}: oindex takes lists")
+            arrays[axis] = checked(entry, n, axis)
+            cuts.append(AxisSlice(0, n, 1))
+        else:
+            cuts.append(AxisSlice(int(checked(np.asarray(operator.index(entry)), n, axis)), 1, 1))
+            single.append(axis)
+    return _Index(cuts, arrays, single, order)
+
+
+def checked(places: np.ndarray, n: int, axis: int) -> np.ndarray:
+    """Places along an axis of `n` elements, which are not negative; others are a `PlaceError`."""
+    wrong = (places < -n) | (places >= n)
+    if wrong.any():
+        raise PlaceError(f"index {places[wrong].flat[0]} is out of bounds for axis {axis} with size {n}")
+    places = places.astype(np.int64)
+    return np.where(places < 0, places + n, places)
+
+
+def _entries(index: Any, shape: Shape) -> list[Any]:
+    """The entries of an index: integers, slices, None, and arrays of integers. Ellipsis and bools are resolved."""
+    entries: list[Any] = []
+    for entry in index if isinstance(index, tuple) else [index]:
+        entries += _entry(entry)
+    ellipses = sum(entry is Ellipsis for entry in entries)
+    if ellipses > 1:
+        raise IndexError("an index can only have one ellipsis ('...')")
+    used = sum(_width(entry) for entry in entries)
+    if used > len(shape):
+        raise IndexError(f"too many indices: the array has {len(shape)} dimensions and {used} were indexed")
+    if not ellipses:
+        entries.append(Ellipsis)
+    at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
+    entries[at : at + 1] = [slice(None)] * (len(shape) - used)
+    found: list[Any] = []
+    axis = 0
+    for entry in entries:
+        if isinstance(entry, np.ndarray) and entry.dtype == bool:
+            for d, n in enumerate(entry.shape):
+                if n != shape[axis + d]:
+                    raise IndexError(
+                        f"boolean index did not match indexed array along axis {axis + d}; size of axis is "
+                        f"{shape[axis + d]} but size of corresponding boolean axis is {n}"
+                    )
+            found += entry.nonzero()
+        else:
+            found.append(entry)
+        axis += _width(entry)
+    return found
+
+
+def _width(entry: Any) -> int:
+    """How many axes an entry is for."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    return entry.ndim if isinstance(entry, np.ndarray) and entry.dtype == bool else 1
+
+
+def _entry(entry: Any) -> Sequence[Any]:
+    """An entry of an index, arrays of places or bools as NumPy's."""
+    if entry is None or entry is Ellipsis or isinstance(entry, slice):
+        return [entry]
+    if isinstance(entry, Lazy) or is_dask_array(entry):
+        raise UnsupportedError(
+            f"x[...] with an index that is an expression, of dtype {entry.dtype}: how many elements it picks is not "
+            "known. compute() the index first; np.where(mask, x, other) and where= of a reduction take a mask that "
+            "is an expression, and np.take(table, x) looks elements up"
+        )
+    listed = isinstance(entry, _LISTS)
+    if listed or (hasattr(entry, "__array__") and np.ndim(entry)):
+        found = np.asarray(entry)
+        if listed and not found.size:
+            found = found.astype(np.int64)
+        if found.dtype.kind not in "iub":
+            raise IndexError(f"an index of dtype {found.dtype}: arrays of places are of integers, masks of bools")
+        if not found.ndim:
+            raise UnsupportedError("x[...] with one bool: it adds an axis; use x[None], or x[:0] for nothing")
+        return [found]
+    if isinstance(entry, bool | np.bool_) or (isinstance(entry, np.ndarray) and entry.dtype.kind == "b"):
+        raise UnsupportedError("x[...] with one bool: it adds an axis; use x[None], or x[:0] for nothing")
+    if not hasattr(entry, "__index__"):
+        what = f"dtype {entry.dtype}" if hasattr(entry, "dtype") else type(entry).__name__
+        raise IndexError(f"an index of {what}: integers, slices, ..., None, and arrays of integers or bools are valid")
+    return [entry]

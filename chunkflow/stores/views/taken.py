@@ -1,0 +1,269 @@
+"""Sources that have some elements of another one: at places along axes, or at points.
+
+Elements are moved when they are read. Of a chunk that holds no wanted one nothing is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, whole
+from chunkflow.core.spec import ArraySpec
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
+from chunkflow.stores.footprint import Footprint, Scattered
+from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks
+from chunkflow.stores.strides import part
+
+STRIP = 256 << 10
+"""Bytes that are moved at once where there are no chunks."""
+
+GAP = 16 << 10
+"""Bytes between two wanted elements of a file that are read rather than skipped."""
+
+Places = Sequence[np.ndarray | None]
+"""Places along each axis; None for all of them."""
+
+
+def taken_spec(spec: ArraySpec, places: Places) -> ArraySpec:
+    """Spec of the elements at some places along axes."""
+    shape = tuple(n if p is None else len(p) for p, n in zip(places, spec.shape, strict=True))
+    if spec.chunks is None:
+        return replace(_moved(spec, spec.storage.copies), shape=shape)
+    sides = tuple(
+        max(1, min(chunk, n)) if p is None else _share(len(p), len(np.unique(p // chunk)))
+        for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
+    )
+    return replace(_moved(spec, _copies(spec, sides)), shape=shape, chunks=sides)
+
+
+def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: int) -> ArraySpec:
+    """Spec of the elements at points along some axes, the columns of `points`, which lie along a new axis `at`."""
+    kept = [a for a in range(len(spec.shape)) if a not in axes]
+    shape = [spec.shape[a] for a in kept]
+    shape.insert(at, points.shape[1])
+    order = tuple(range(len(shape)))
+    if spec.chunks is None:
+        return replace(_moved(spec, spec.storage.copies), shape=tuple(shape), order=order)
+    chunks = np.array([spec.chunks[a] for a in axes])[:, None]
+    sides = [max(1, min(spec.chunks[a], spec.shape[a])) for a in kept]
+    sides.insert(at, _share(points.shape[1], np.unique(points // chunks, axis=1).shape[1]))
+    return replace(_moved(spec, _copies(spec, sides)), shape=tuple(shape), chunks=tuple(sides), order=order)
+
+
+def _share(number: int, chunks: int) -> int:
+    """Elements that a chunk has on average."""
+    return max(1, -(-number // max(chunks, 1)))
+
+
+def _copies(spec: ArraySpec, sides: Sequence[int]) -> float:
+    """Memory that reading a chunk takes, and moving what is wanted, in boxes with these sides."""
+    assert spec.chunks is not None
+    decoded = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True))
+    return (spec.storage.copies + 1) * max(1.0, decoded / math.prod(sides))
+
+
+def _moved(spec: ArraySpec, copies: float) -> ArraySpec:
+    return spec.with_storage(copies=copies, in_memory=False, separate=False, codec="")
+
+
+class _Run(NamedTuple):
+    """Places along an axis that are read together, from `start` up to `stop`.
+
+    `picks` are the wanted ones among them, and `into` is where these go; slices where neighbours go to neighbours.
+    """
+
+    start: int
+    stop: int
+    picks: slice | np.ndarray
+    into: slice | np.ndarray
+
+
+ALL = slice(None)
+
+
+def _runs(places: np.ndarray, unit: int, gap: int) -> Iterator[_Run]:
+    """Runs of places within `unit` places from a multiple of it on, and without gaps of more than `gap` places."""
+    steps = np.diff(places)
+    order = None if (steps >= 0).all() else np.argsort(places, kind="stable")
+    if order is not None:
+        places = places[order]
+        steps = np.diff(places)
+    new = (steps > gap) | (np.diff(places // unit) > 0)
+    ends = [0, *(np.flatnonzero(new) + 1).tolist(), len(places)]
+    for first, end in itertools.pairwise(ends):
+        start, stop = int(places[first]), int(places[end - 1]) + 1
+        follow = end - first == stop - start and bool((steps[first : end - 1] == 1).all())
+        into = slice(first, end) if order is None else order[first:end]
+        yield _Run(start, stop, ALL if follow else places[first:end] - start, into)
+
+
+def _parts(side: slice, unit: int) -> Iterator[_Run]:
+    """Runs of all places of a side."""
+    start = side.start
+    while start < side.stop:
+        stop = min(side.stop, (start // unit + 1) * unit)
+        yield _Run(start, stop, ALL, slice(start - side.start, stop - side.start))
+        start = stop
+
+
+def _units(spec: ArraySpec, sides: Sequence[int], itemsize: int) -> Shape:
+    """Sides of what is read at once: a chunk, or a box of few bytes, which has `sides` at most."""
+    if spec.chunks is not None:
+        return spec.chunks
+    return tuple(max(1, n) for n in fit(sides, [1] * len(sides), spec.order, STRIP // itemsize))
+
+
+def _gaps(spec: ArraySpec, sides: Sequence[int]) -> list[int]:
+    """How many places may be skipped along each axis before skipping pays: of chunks all is decoded anyway."""
+    if spec.chunks is not None:
+        return list(spec.chunks)
+    nbytes, gaps = spec.dtype.itemsize, [1] * len(sides)
+    for axis in reversed(spec.order):
+        gaps[axis] = max(1, GAP // nbytes)
+        nbytes *= max(1, sides[axis])
+    return gaps
+
+
+def _picked(box: np.ndarray, picks: Sequence[slice | np.ndarray]) -> np.ndarray:
+    for axis, pick in enumerate(picks):
+        if isinstance(pick, np.ndarray):
+            box = np.take(box, pick, axis)
+    return box
+
+
+def _put(out: np.ndarray, into: Sequence[slice | np.ndarray], box: np.ndarray) -> None:
+    """Write a box to places along axes."""
+    arrays = sum(isinstance(i, np.ndarray) for i in into)
+    if arrays > 1:
+        sides = [i if isinstance(i, np.ndarray) else np.arange(n)[i] for i, n in zip(into, out.shape, strict=True)]
+        out[np.ix_(*sides)] = box
+    else:
+        out[tuple(into)] = box
+
+
+class TakenSource(Unviewed):
+    """The elements of a source at some places along axes. The source is closed with this one."""
+
+    def __init__(self, source: Source, places: Places) -> None:
+        self._source, self._places, self.parts = source, tuple(places), [source]
+        self.how: Any = self._places
+        self.spec = taken_spec(source.spec, places)
+        self.footprint: Footprint | None = Scattered.of([source.footprint])
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        if not out.size:
+            return
+        found = self._source.view(whole(self._source.spec.shape))
+        if found is not None:
+            for piece in regions(out.shape, _strips(out)):
+                cuts = [slice(p.start + s.start, p.start + s.stop) for p, s in zip(region, piece, strict=True)]
+                kept = tuple(cut if p is None else ALL for p, cut in zip(self._places, cuts, strict=True))
+                picks = [ALL if p is None else p[cut] for p, cut in zip(self._places, cuts, strict=True)]
+                out[piece] = _picked(part(found, kept), picks)
+            return
+        spec = self._source.spec
+        sides = [
+            side.stop - side.start if p is None else int(np.ptp(p[side])) + 1
+            for p, side in zip(self._places, region, strict=True)
+        ]
+        each: list[Iterator[_Run]] = []
+        for p, side, unit, gap in zip(
+            self._places, region, _units(spec, sides, spec.dtype.itemsize), _gaps(spec, sides), strict=True
+        ):
+            each.append(_parts(side, unit) if p is None else _runs(p[side], unit, gap))
+        for runs in itertools.product(*each):
+            box = tuple(slice(run.start, run.stop) for run in runs)
+            picks, into = [run.picks for run in runs], [run.into for run in runs]
+            if all(pick is ALL for pick in picks) and all(isinstance(place, slice) for place in into):
+                self._source.read(box, out[tuple(into)])
+                continue
+            strip = np.empty(shape_of(box), spec.dtype)
+            self._source.read(box, strip)
+            _put(out, into, _picked(strip, picks))
+
+    def keep(self, lately: DecodedChunks) -> None:
+        keep_chunks(self._source, lately)
+
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: as much of the source as is wanted of it."""
+        return _cold(self._source, region)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class PointsSource(Unviewed):
+    """The elements of a source at points, along the axes of `pointed_spec`. The source is closed with this one."""
+
+    def __init__(self, source: Source, axes: Sequence[int], points: np.ndarray, at: int) -> None:
+        self._source, self._axes, self._points, self._at, self.parts = source, tuple(axes), points, at, [source]
+        self.how: Any = self._axes, points, at
+        self.spec = pointed_spec(source.spec, axes, points, at)
+        self.footprint: Footprint | None = Scattered.of([source.footprint])
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        if not out.size:
+            return
+        spec, axes = self._source.spec, self._axes
+        points = self._points[:, region[self._at]]
+        rest = [side for axis, side in enumerate(region) if axis != self._at]
+        kept = [a for a in range(len(spec.shape)) if a not in axes]
+        place = np.moveaxis(out, self._at, 0)
+        found = self._source.view(whole(spec.shape))
+        if found is not None:
+            found = np.moveaxis(found, axes, range(len(axes)))
+            for piece in regions(place.shape, _strips(place)):
+                cuts = [slice(r.start + s.start, r.start + s.stop) for r, s in zip(rest, piece[1:], strict=True)]
+                place[piece] = found[(*(p[piece[0]] for p in points), *cuts)]
+            return
+        sides = [1] * len(spec.shape)
+        for axis, side in zip(kept, rest, strict=True):
+            sides[axis] = side.stop - side.start
+        for axis, own in zip(axes, points, strict=True):
+            sides[axis] = int(np.ptp(own)) + 1
+        units = _units(spec, sides, spec.dtype.itemsize)
+        boxes = points // np.array([units[a] for a in axes])[:, None]
+        order = np.lexsort(boxes[::-1])
+        new = (np.diff(boxes[:, order], axis=1) != 0).any(axis=0)
+        ends = [0, *(np.flatnonzero(new) + 1).tolist(), len(order)]
+        others = [list(_parts(side, units[axis])) for axis, side in zip(kept, rest, strict=True)]
+        for first, end in itertools.pairwise(ends):
+            which = order[first:end]
+            own = points[:, which]
+            low, high = own.min(axis=1), own.max(axis=1) + 1
+            for runs in itertools.product(*others):
+                box: list[slice] = [ALL] * len(spec.shape)
+                for axis, start, stop in zip(axes, low.tolist(), high.tolist(), strict=True):
+                    box[axis] = slice(start, stop)
+                for axis, run in zip(kept, runs, strict=True):
+                    box[axis] = slice(run.start, run.stop)
+                strip = np.empty(shape_of(tuple(box)), spec.dtype)
+                self._source.read(tuple(box), strip)
+                into = (which, *(run.into for run in runs))
+                place[into] = np.moveaxis(strip, axes, range(len(axes)))[tuple(own - low[:, None])]
+
+    def keep(self, lately: DecodedChunks) -> None:
+        keep_chunks(self._source, lately)
+
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: as much of the source as is wanted of it."""
+        return _cold(self._source, region)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def _strips(out: np.ndarray) -> Shape:
+    """Sides of the parts in which an array is filled."""
+    return fit(out.shape, [1] * out.ndim, tuple(range(out.ndim)), STRIP // out.itemsize)
+
+
+def _cold(source: Source, region: Region) -> int:
+    share = math.prod(shape_of(region)) / max(1, source.spec.size)
+    return int(cold_bytes([source]) * min(1.0, share))

@@ -1,0 +1,149 @@
+"""Indices are NumPy's: lists, arrays and masks beside integers, slices and new axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from support.devices import Place, on_cpu_and_gpu, same
+
+import chunkflow as cf
+from chunkflow import errors
+
+SHAPE = (5, 1, 7, 4)
+X = np.random.default_rng(0).integers(0, 1000, SHAPE).astype("i4")
+
+
+@st.composite
+def indices(draw: Any, shape: tuple[int, ...] = SHAPE) -> Any:
+    """An index of any entries, of which those that are arrays are broadcast."""
+    entries: list[Any] = []
+    axis = 0
+    common = draw(npst.array_shapes(min_dims=0, max_dims=2, max_side=4)) if draw(st.booleans()) else None
+    dots = draw(st.booleans())
+    while axis < len(shape) and (axis == 0 or draw(st.integers(0, 4))):
+        n = shape[axis]
+        kind = draw(st.sampled_from(["int", "slice", "places", "list", "mask", "new", "wide mask"]))
+        if kind == "new":
+            entries.append(None)
+            continue
+        if kind == "int":
+            entries.append(draw(st.integers(-n, n - 1)))
+        elif kind == "slice":
+            entries.append(draw(st.slices(n)))
+        elif kind == "mask":
+            entries.append(draw(npst.arrays(bool, n)))
+        elif kind == "wide mask" and axis + 1 < len(shape):
+            entries.append(draw(npst.arrays(bool, shape[axis : axis + 2])))
+            axis += 1
+        else:
+            wanted = (draw(st.integers(0, 6)),) if common is None else draw(_parts(common))
+            found = draw(npst.arrays(draw(st.sampled_from(["i1", "i8", "u2"])), wanted, elements=st.integers(0, n - 1)))
+            found = found - n * draw(npst.arrays(bool, wanted)) if found.dtype.kind == "i" else found
+            entries.append(found.tolist() if kind == "list" else found)
+        axis += 1
+    if dots and not any(isinstance(e, np.ndarray) and e.dtype == bool and e.ndim > 1 for e in entries):
+        entries.insert(draw(st.integers(0, len(entries))), Ellipsis)
+    return tuple(entries)
+
+
+def _parts(common: tuple[int, ...]) -> Any:
+    """Shapes that are broadcast to a common one."""
+    sides = st.tuples(*(st.sampled_from([1, n]) for n in common))
+    return st.tuples(sides, st.integers(0, len(common))).map(lambda drawn: drawn[0][drawn[1] :])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The array in several stores."""
+    folder = tmp_path_factory.mktemp("indexing")
+    np.save(folder / "x.npy", X)
+    np.save(folder / "f.npy", np.asfortranarray(X))
+    zarr.create_array(folder / "x.zarr", shape=SHAPE, dtype=X.dtype, chunks=(2, 1, 3, 2))[...] = X
+    return {"memory": X, "npy": folder / "x.npy", "f": folder / "f.npy", "zarr": folder / "x.zarr"}
+
+
+@given(indices(), st.sampled_from(["memory", "npy", "f", "zarr"]), st.sampled_from(["source", "expression", "stored"]))
+@settings(max_examples=200, deadline=None)
+def test_any_index(stored: dict[str, Any], index: Any, where: str, what: str) -> None:
+    lazy, array = cf.open(stored[where]), X
+    if what == "expression":
+        lazy, array = lazy * 2 + np.arange(4), array * 2 + np.arange(4)
+    elif what == "stored":
+        lazy, array = np.cumsum(lazy, 0), np.cumsum(array, 0)
+    try:
+        expected = array[index]
+    except IndexError as error:
+        said = str(error).partition(" (")[0]
+        with pytest.raises(IndexError) as raised:
+            lazy[index]
+        assert said.partition(":")[0] in str(raised.value)
+        return
+    found = lazy[index]
+    assert found.shape == expected.shape
+    same(found.compute(device="cpu"), expected)
+
+
+@given(indices(), st.sampled_from(["memory", "zarr"]))
+@settings(max_examples=60, deadline=None)
+def test_an_outer_index_is_of_each_axis_by_itself(stored: dict[str, Any], index: Any, where: str) -> None:
+    index = tuple(e for e in index if not (isinstance(e, np.ndarray | list) and np.ndim(e) != 1) and e is not None)
+    index = tuple(e for e in index if e is not Ellipsis)
+    expected: Any = X
+    try:
+        for axis, entry in reversed(list(enumerate(index))):
+            expected = expected[(*(slice(None),) * axis, entry)]
+    except IndexError:
+        with pytest.raises(IndexError):
+            _ = cf.open(stored[where]).oindex[index]
+        return
+    same(cf.open(stored[where]).oindex[index].compute(device="cpu"), expected)
+
+
+# -- Tables ------------------------------------------------------------------------------------------------------------
+
+
+@on_cpu_and_gpu
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i8", "u8", "?"])
+def test_tables_that_expressions_look_up(dtype: str, place: Place) -> None:
+    x = (np.random.default_rng(3).integers(0, 120, (40, 50)) % (2 if dtype == "?" else 120)).astype(dtype)
+    table, device = np.linspace(0, 1, 120), place.device()
+    same(cf.take(table, cf.open(x)).compute(device=device), np.take(table, x.astype("i8")))
+    same(cf.take(table, cf.open(x) + 1, mode="clip").compute(device=device), table[np.minimum(x.astype("i8") + 1, 119)])
+    same(cf.take(table[:7], cf.open(x), mode="wrap").compute(device=device), table[x.astype("i8") % 7])
+    same(
+        np.searchsorted(np.arange(0, 120, 7), cf.open(x)).compute(device=device),
+        np.searchsorted(np.arange(0, 120, 7), x),
+    )
+    same(
+        np.choose(cf.open(x) % 3, [cf.open(x), 7, x[0]]).compute(device=device),
+        np.choose(np.asarray(x % 3, "i8"), [x, 7, x[0]]),
+    )
+    if dtype != "?":
+        with pytest.raises(IndexError, match="out of bounds"):
+            cf.take(table[:50], cf.open(x)).compute(device=device)
+    if dtype == "i8":
+        same(cf.take(table, -cf.open(x) - 1).compute(device=device), table[-x - 1])
+
+
+@on_cpu_and_gpu
+def test_places_beside_other_operations(place: Place, stored: dict[str, Any]) -> None:
+    for source in stored.values():
+        x = cf.open(source)
+        found = (np.sqrt(x[[4, 0, 0], :, [6, 1, 1]] * 2.0) + x[[1, 1, 0], :, 0, [3, 2, 1]][:, :, None]).sum(0)
+        expected = (np.sqrt(X[[4, 0, 0], :, [6, 1, 1]] * 2.0) + X[[1, 1, 0], :, 0, [3, 2, 1]][:, :, None]).sum(0)
+        np.testing.assert_allclose(found.compute(device=place.device()), expected)
+        same(cf.take(source, [6, 0], 2, device=place.device()), np.take(X, [6, 0], 2))
+        same(cf.compress([True, False, True], source, 0, device=place.device()), X[[0, 2]])
+
+
+@pytest.mark.parametrize("table", ["lazy", "large", "2-D"])
+def test_tables_that_are_none(table: str) -> None:
+    tables = {"lazy": cf.open(X) + 1, "large": np.broadcast_to(1.0, 1 << 28), "2-D": np.ones((2, 2))}
+    with pytest.raises(errors.UnsupportedError):
+        cf.take(tables[table], cf.open(X), 0)

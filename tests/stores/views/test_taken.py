@@ -1,0 +1,133 @@
+"""Any region of an array's elements at places or at points is what NumPy has there; nothing else is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+from chunkflow.core.grid import Region, shape_of
+from chunkflow.stores import Source, open_source
+from chunkflow.stores.views.taken import PointsSource, TakenSource
+from chunkflow.testing import CountingSource, SourceContract
+
+
+def _spread(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A larger array, and the places along its first axis that have the array's elements."""
+    places = np.random.default_rng(0).permutation(3 * len(array))[: len(array)]
+    wide = np.zeros((3 * len(array), *array.shape[1:]), array.dtype)
+    wide[places] = array
+    return wide, places
+
+
+class TestTakenSource(SourceContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        if not array.ndim:  # there is no axis
+            return open_source(array)
+        wide, places = _spread(array)
+        zarr.create_array(tmp_path / "x.zarr", data=wide, chunks=[min(n, 2) for n in wide.shape], zarr_format=2)
+        return TakenSource(open_source(tmp_path / "x.zarr"), [places, *[None] * (array.ndim - 1)])
+
+
+class TestTakenFromFile(SourceContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        if not array.ndim:  # there is no axis
+            return open_source(array)
+        wide, places = _spread(array)
+        np.save(tmp_path / "x.npy", wide)
+        return TakenSource(open_source(tmp_path / "x.npy"), [places, *[None] * (array.ndim - 1)])
+
+
+class TestPointsSource(SourceContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        if not array.ndim:  # there is no axis
+            return open_source(array)
+        wide, places = _spread(array)
+        zarr.create_array(tmp_path / "x.zarr", data=wide, chunks=[min(n, 2) for n in wide.shape], zarr_format=2)
+        return PointsSource(open_source(tmp_path / "x.zarr"), [0], places[None], 0)
+
+
+def stored(folder: Path, x: np.ndarray) -> list[Any]:
+    """The array in stores of several layouts."""
+    np.save(folder / "x.npy", x)
+    np.save(folder / "f.npy", np.asfortranarray(x))
+    zarr.create_array(folder / "x.zarr", data=x, chunks=(3, 4, 5))
+    return [x, folder / "x.npy", folder / "f.npy", folder / "x.zarr"]
+
+
+def regions(shape: tuple[int, ...], number: int) -> list[Region]:
+    rng = np.random.default_rng(1)
+    return [tuple(slice(a, int(rng.integers(a, n + 1))) for n in shape for a in [int(rng.integers(0, n + 1))])
+            for _ in range(number)]  # fmt: skip
+
+
+PLACES: list[list[list[int] | None]] = [
+    [[0, 1, 2, 5, 6], None, None],
+    [None, None, [11, 3, 3, 0]],
+    [[9, 0, 9], [2, 3, 4, 5], None],
+    [[1], [6, 5, 4, 0], [0, 1, 2, 8, 9, 10, 11]],
+    [[], None, [1]],
+]
+
+
+@pytest.mark.parametrize("places", PLACES, ids=str)
+def test_regions_at_places(places: Any, tmp_path: Path) -> None:
+    x = np.arange(10 * 7 * 12).reshape(10, 7, 12)
+    wanted = [None if p is None else np.array(p, int) for p in places]
+    expected = x[np.ix_(*(np.arange(n) if p is None else p for p, n in zip(wanted, x.shape, strict=True)))]
+    for array in stored(tmp_path, x):
+        source = TakenSource(open_source(array), wanted)
+        for region in regions(expected.shape, 30):
+            out = np.full(shape_of(region), -1)
+            source.read(region, out)
+            np.testing.assert_array_equal(out, expected[region])
+        source.close()
+
+
+@pytest.mark.parametrize(("axes", "at"), [((0, 1), 0), ((0, 2), 0), ((1, 2), 1), ((1,), 1), ((0, 1, 2), 0)])
+def test_regions_at_points(axes: tuple[int, ...], at: int, tmp_path: Path) -> None:
+    x = np.arange(10 * 7 * 12).reshape(10, 7, 12)
+    points = np.stack([np.random.default_rng(axis).integers(0, x.shape[axis], 20) for axis in axes])
+    expected = np.moveaxis(np.moveaxis(x, axes, range(len(axes)))[tuple(points)], 0, at)
+    for array in stored(tmp_path, x):
+        source = PointsSource(open_source(array), axes, points, at)
+        assert source.spec.shape == expected.shape
+        for region in regions(expected.shape, 30):
+            out = np.full(shape_of(region), -1)
+            source.read(region, out)
+            np.testing.assert_array_equal(out, expected[region])
+        source.close()
+
+
+# -- What is read ------------------------------------------------------------------------------------------------------
+
+
+def counting(folder: Path, x: np.ndarray, chunks: tuple[int, ...]) -> CountingSource:
+    return CountingSource(zarr.create_array(folder / "counted.zarr", data=x, chunks=chunks, overwrite=True))
+
+
+def test_only_chunks_with_a_wanted_element_are_read(tmp_path: Path) -> None:
+    x = np.arange(100 * 40.0).reshape(100, 40)
+    source = counting(tmp_path, x, (10, 8))
+    np.testing.assert_array_equal(cf.take(source, [3, 91, 95], 0, device="cpu"), x[[3, 91, 95]])
+    assert source.bytes_read <= 2 * 10 * 40 * 8
+    source = counting(tmp_path, x, (10, 8))
+    lazy = cf.open(source)[[3, 91], [39, 0]] + 1
+    np.testing.assert_array_equal(lazy.compute(device="cpu"), x[[3, 91], [39, 0]] + 1)
+    assert source.bytes_read <= 2 * 10 * 8 * 8
+    source = counting(tmp_path, x, (10, 8))
+    found = np.sqrt(cf.open(source) * 2)[[95, 3, 3]][:, [0, 9]].sum(0)
+    np.testing.assert_allclose(found.compute(device="cpu"), np.sqrt(x * 2)[[95, 3, 3]][:, [0, 9]].sum(0))
+    assert source.bytes_read <= 2 * 2 * 10 * 8 * 8, "two rows of chunks, and two chunks of each"
+
+
+def test_sorted_places_are_read_once(tmp_path: Path) -> None:
+    x = np.arange(3000 * 40.0).reshape(3000, 40)
+    source = counting(tmp_path, x, (10, 40))
+    places = np.flatnonzero(np.arange(3000) % 30 < 12)
+    np.testing.assert_array_equal(cf.take(source, places, 0, device="cpu", budget="1MB"), x[places])
+    assert source.bytes_read <= 1.2 * 2 * x.nbytes / 3, "two chunks of three, and those that a block cuts once more"
