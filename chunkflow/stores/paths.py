@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 from chunkflow.errors import ArgumentError, OutputExistsError
-from chunkflow.system.files import open_regular
+from chunkflow.system.files import open_regular, remove_tree
 
 _HDF5 = re.compile(r"(.+?\.(?:h5|hdf5|hdf|nc))(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
@@ -147,9 +147,8 @@ def _lasting_place(output: str, purpose: str) -> str:
 
 def remove_directory(path: str) -> None:
     """Remove a directory and what is in it, as far as that is possible."""
-    import shutil  # not at the top: it takes 2 ms
-
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        remove_tree(path)
 
 
 def require_directory(path: str, wanted_for: str) -> None:

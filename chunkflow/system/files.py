@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from itertools import islice
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
@@ -32,3 +33,30 @@ def create_hidden(path: str) -> int:
         with suppress(FileNotFoundError):
             os.unlink(path)
         return os.open(path, flags, 0o666)
+
+
+AT_ONCE = 1000
+"""Entries of a directory that are known at a time: there may be millions of chunks."""
+
+
+def remove_tree(path: str | os.PathLike[str], dir_fd: int | None = None) -> None:
+    """Remove a directory and what is in it. Links are removed, and not followed.
+
+    Unlike `shutil.rmtree` it holds few names at a time.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        while True:
+            with os.scandir(fd) as entries:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, AT_ONCE)]
+            if not found:
+                break
+            for name, is_directory in found:
+                with suppress(FileNotFoundError):  # another one removes it too
+                    if is_directory:
+                        remove_tree(name, fd)
+                    else:
+                        os.unlink(name, dir_fd=fd)
+    finally:
+        os.close(fd)
+    os.rmdir(path, dir_fd=dir_fd)

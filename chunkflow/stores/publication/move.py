@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from chunkflow.stores.publication.record import steps
 from chunkflow.stores.publication.rename import exchange, rename_new
+from chunkflow.system.files import remove_tree
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,6 @@ def inode_of(path: str) -> int:
 def remove(path: str) -> None:
     """Remove a file or a directory, if there is one."""
     if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
+        remove_tree(path)
     elif os.path.lexists(path):
         os.unlink(path)
