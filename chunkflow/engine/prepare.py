@@ -303,7 +303,7 @@ def _try(kernel: Kernel, stated: _Stated, opened: _Opened, pool: Pool, limit: in
         )
     even = options.chunks is not None
     seen = frugal_trial(kernel, nest, sources, device, pool, limit, even=even, block=declared.block)
-    if _ratios(seen, declared):
+    if nest.scan is None and _ratios(seen, declared):
         # One block cannot show that the result grows with the block: a second one must agree.
         most = max(1, math.prod(seen.box) // 2)
         again = run_trial(kernel, nest, sources, device, pool, limit, even=True, most=most, block=declared.block)

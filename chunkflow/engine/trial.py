@@ -47,6 +47,10 @@ FEW = 64
 """Sides in a trial of axes that no block cuts, where the results' shapes are known."""
 
 
+SHORT = 16 << 10
+"""Elements of a row in a trial, of longer ones that no block cuts."""
+
+
 FEW_BESIDE = 8
 """One part in so many of what a fold keeps is no temporary block."""
 
@@ -143,6 +147,18 @@ def frugal_trial(
     if shapes is not None:
         short = replace(nest, extents=tuple(min(n, FEW) if a in nest.whole else n for a, n in enumerate(nest.extents)))
         return replace(cached_trial(kernel, short, **known), shapes=shapes)
+    inner = math.prod(nest.extents[a] for a in nest.whole)
+    if nest.scan is not None and inner > _most_bytes(device, budget):
+        # The least block of a scan of all elements is a row, which may be more than there is room for.
+        most = max(1, int(SHORT ** (1 / len(nest.whole))))
+        short = replace(nest, extents=tuple(min(n, most) if a in nest.whole else n for a, n in enumerate(nest.extents)))
+        seen = cached_trial(kernel, short, **known)
+        box = tuple(
+            n if a in nest.whole else side for a, (n, side) in enumerate(zip(nest.extents, seen.box, strict=True))
+        )
+        rows, less = math.prod(box), math.prod(seen.box)
+        longer = [box if len(shape) == len(box) else tuple(n * rows // less for n in shape) for shape in seen.shapes]
+        return replace(seen, box=box, shapes=tuple(longer))
     if kernel.most_counts > COUNTS:
         share = COUNTS / kernel.most_counts / 2
         (few, numbers), (more, _) = kernel.with_fewer(share), kernel.with_fewer(2 * share)

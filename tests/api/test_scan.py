@@ -10,6 +10,7 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from support.budgets import MB, SLACK, traced
 from support.devices import CHECKING, Place, everywhere, same
 
 from chunkflow import errors
@@ -239,3 +240,16 @@ def test_what_has_no_axis_is_refused() -> None:
         cumsum(3.0, axis=0, device="cpu")
     with pytest.raises(errors.ArgumentTypeError, match="not None"):
         maximum_accumulate(np.ones((2, 2)), None, device="cpu")  # type: ignore[arg-type]
+
+
+def test_a_budget_without_room_for_a_row_is_refused_within_it(tmp_path: Path) -> None:
+    """A scan of all elements is cut along the first axis alone: its trial takes a part of a row."""
+    x = np.random.default_rng(0).random((6, 500, 818), "f4")
+    np.save(tmp_path / "x.npy", x)
+    for budget in (2 * MB, 5 * MB):
+        with traced() as peak, pytest.raises(errors.BudgetError) as refused:
+            cumsum(tmp_path / "x.npy", budget=budget, device="cpu")
+        assert refused.value.smallest is not None
+        assert peak() <= budget + SLACK
+    found = cumsum(tmp_path / "x.npy", budget=refused.value.smallest, device="cpu")
+    np.testing.assert_allclose(found, np.cumsum(x, dtype="f8"), rtol=1e-6)
