@@ -66,11 +66,15 @@ def cut_again(cut: AxisCut, then: AxisCut) -> AxisCut:
     if isinstance(cut, AxisSlice) and isinstance(then, AxisSlice):
         return _simplest(cut.start + then.start * cut.step, then.number, cut.step * then.step)
     own = places_of(then)
-    places = cut.start + own * cut.step if isinstance(cut, AxisSlice) else cut.places[own]
+    if isinstance(cut, AxisPlaces):
+        places = cut.places[own]
+    else:
+        places = own if (cut.start, cut.step) == (0, 1) else cut.start + own * cut.step
     if len(places) < 2:
         return _simplest(int(places[0]) if len(places) else 0, len(places), 1)
     step = int(places[1] - places[0])
-    if step and (np.diff(places) == step).all():
+    evenly = int(places[-1]) - int(places[0]) == step * (len(places) - 1)  # most lists are told by their ends
+    if step and evenly and (np.diff(places) == step).all():
         return AxisSlice(int(places[0]), len(places), step)
     return AxisPlaces(places)
 

@@ -158,11 +158,15 @@ def _parsed(index: Any, shape: Shape, outer: bool) -> _Index:
 
 def checked(places: np.ndarray, n: int, axis: int) -> np.ndarray:
     """Places along an axis of `n` elements, which are not negative; others are a `PlaceError`."""
-    wrong = (places < -n) | (places >= n)
-    if wrong.any():
-        raise PlaceError(f"index {places[wrong].flat[0]} is out of bounds for axis {axis} with size {n}")
-    places = places.astype(np.int64)
-    return np.where(places < 0, places + n, places)
+    if not places.size:
+        return places.astype(np.int64)
+    least, most = int(places.min()), int(places.max())
+    if least < -n or most >= n:
+        raise PlaceError(f"index {least if least < -n else most} is out of bounds for axis {axis} with size {n}")
+    found = np.array(places, np.int64)  # the caller's own may change
+    if least < 0:
+        found[found < 0] += n
+    return found
 
 
 def _entries(index: Any, shape: Shape) -> list[Any]:

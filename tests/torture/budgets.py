@@ -173,6 +173,23 @@ def _convolve(x: Data, r: random.Random, **how: Any) -> Any:
     return cf.fft.convolve(x.path, np.ones([min(n, 5) for n in x.shape], x.dtype), mode="same", **how)
 
 
+def _some(n: int, r: random.Random) -> np.ndarray:
+    """Places along an axis: sorted or not, few or many. They are the caller's, so they are not to weigh much."""
+    rng = np.random.default_rng(r.randrange(1 << 30))
+    found = rng.integers(0, n, max(1, min(20_000, int(n * r.choice([0.01, 0.3, 1.0])))))
+    return np.sort(found) if r.random() < 0.6 else found
+
+
+def _places(x: Any, data: Data, r: random.Random) -> Any:
+    axis = r.randrange(len(data.shape))
+    return x[(*(slice(None),) * axis, _some(data.shape[axis], r))] + 1
+
+
+def _points(x: Any, data: Data, r: random.Random) -> Any:
+    one = _some(data.shape[0], r)
+    return x[one, one % data.shape[1]] * 2
+
+
 def _histogram_lazy(x: Any, data: Data, r: random.Random) -> Any:
     return np.histogram(x, r.choice([10, 100_000]), (0, 1000))[0]
 
@@ -286,6 +303,9 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     _lazy("reshape", lambda x, d, r: x.reshape(-1) * 2),
     _lazy("index", lambda x, d, r: x[::-2] + 1),
+    _lazy("places", _places),
+    _lazy("points", _points, dims=(2, 3)),
+    _eager("take", lambda x, r, **o: cf.take(x.path, _some(x.shape[0], r), 0, **o)),
     _lazy("minus its mean", lambda x, d, r: x - x.mean(r.choice([None, 0]))),
     _lazy("elementwise", lambda x, d, r: np.where(x > 3, np.sqrt(np.abs(x)) * 2, x + 1)),
     _lazy("several", lambda x, d, r: (x.sum(0), x * 2, x.mean(), np.maximum(x, 1))),

@@ -20,11 +20,17 @@ from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks
 from chunkflow.stores.strides import part
 
-STRIP = 256 << 10
+STRIP = 64 << 10
 """Bytes that are moved at once where there are no chunks."""
 
 GAP = 16 << 10
 """Bytes between two wanted elements of a file that are read rather than skipped."""
+
+AT_ONCE = 8 << 10
+"""Places that are looked at together."""
+
+PLACE = 24
+"""Bytes that a place takes while those of a chunk are read: its own, sorted, and in which order."""
 
 Places = Sequence[np.ndarray | None]
 """Places along each axis; None for all of them."""
@@ -36,10 +42,11 @@ def taken_spec(spec: ArraySpec, places: Places) -> ArraySpec:
     if spec.chunks is None:
         return replace(_moved(spec, spec.storage.copies), shape=shape)
     sides = tuple(
-        max(1, min(chunk, n)) if p is None else _share(len(p), len(np.unique(p // chunk)))
+        max(1, min(chunk, n)) if p is None else _share(len(p), _touched(p, chunk, n))
         for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
     )
-    return replace(_moved(spec, _copies(spec, sides)), shape=shape, chunks=sides)
+    each = sum(side for p, side in zip(places, sides, strict=True) if p is not None)
+    return replace(_moved(spec, _copies(spec, sides, each)), shape=shape, chunks=sides)
 
 
 def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: int) -> ArraySpec:
@@ -53,7 +60,15 @@ def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: i
     chunks = np.array([spec.chunks[a] for a in axes])[:, None]
     sides = [max(1, min(spec.chunks[a], spec.shape[a])) for a in kept]
     sides.insert(at, _share(points.shape[1], np.unique(points // chunks, axis=1).shape[1]))
-    return replace(_moved(spec, _copies(spec, sides)), shape=tuple(shape), chunks=tuple(sides), order=order)
+    return replace(_moved(spec, _copies(spec, sides, 0)), shape=tuple(shape), chunks=tuple(sides), order=order)
+
+
+def _touched(places: np.ndarray, chunk: int, n: int) -> int:
+    """How many chunks hold some of the places."""
+    found = np.zeros(-(-n // chunk), bool)
+    for start in range(0, len(places), AT_ONCE):
+        found[places[start : start + AT_ONCE] // chunk] = True
+    return int(found.sum())
 
 
 def _share(number: int, chunks: int) -> int:
@@ -61,11 +76,12 @@ def _share(number: int, chunks: int) -> int:
     return max(1, -(-number // max(chunks, 1)))
 
 
-def _copies(spec: ArraySpec, sides: Sequence[int]) -> float:
-    """Memory that reading a chunk takes, and moving what is wanted, in boxes with these sides."""
+def _copies(spec: ArraySpec, sides: Sequence[int], places: int) -> float:
+    """Memory that reading a chunk takes, and moving what is wanted, in boxes with these sides at so many places."""
     assert spec.chunks is not None
     decoded = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True))
-    return (spec.storage.copies + 1) * max(1.0, decoded / math.prod(sides))
+    beside = PLACE * places / (math.prod(sides) * spec.dtype.itemsize)
+    return (spec.storage.copies + 1) * max(1.0, decoded / math.prod(sides)) + 1 + beside
 
 
 def _moved(spec: ArraySpec, copies: float) -> ArraySpec:
@@ -89,18 +105,31 @@ ALL = slice(None)
 
 def _runs(places: np.ndarray, unit: int, gap: int) -> Iterator[_Run]:
     """Runs of places within `unit` places from a multiple of it on, and without gaps of more than `gap` places."""
-    steps = np.diff(places)
-    order = None if (steps >= 0).all() else np.argsort(places, kind="stable")
+    order = None if _is_sorted(places) else np.argsort(places, kind="stable")
     if order is not None:
         places = places[order]
-        steps = np.diff(places)
-    new = (steps > gap) | (np.diff(places // unit) > 0)
-    ends = [0, *(np.flatnonzero(new) + 1).tolist(), len(places)]
-    for first, end in itertools.pairwise(ends):
-        start, stop = int(places[first]), int(places[end - 1]) + 1
-        follow = end - first == stop - start and bool((steps[first : end - 1] == 1).all())
-        into = slice(first, end) if order is None else order[first:end]
-        yield _Run(start, stop, ALL if follow else places[first:end] - start, into)
+    begin = 0
+    while begin < len(places):
+        until = int(np.searchsorted(places, (int(places[begin]) // unit + 1) * unit))
+        steps = np.diff(places[begin:until])
+        ends = [begin, *(np.flatnonzero(steps > gap) + begin + 1).tolist(), until]
+        for first, end in itertools.pairwise(ends):
+            start, stop = int(places[first]), int(places[end - 1]) + 1
+            follow = end - first == stop - start and bool((steps[first - begin : end - begin - 1] == 1).all())
+            into = slice(first, end) if order is None else order[first:end]
+            yield _Run(start, stop, ALL if follow else places[first:end] - start, into)
+        begin = until
+
+
+def _is_sorted(places: np.ndarray) -> bool:
+    return all(
+        bool(
+            (
+                places[start + 1 : start + AT_ONCE + 1] >= places[start : start + AT_ONCE][: len(places) - start - 1]
+            ).all()
+        )
+        for start in range(0, len(places) - 1, AT_ONCE)
+    )
 
 
 def _parts(side: slice, unit: int) -> Iterator[_Run]:
@@ -210,6 +239,14 @@ class PointsSource(Unviewed):
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
             return
+        side = region[self._at]
+        for start in range(side.start, side.stop, AT_ONCE):
+            stop = min(side.stop, start + AT_ONCE)
+            some = (*region[: self._at], slice(start, stop), *region[self._at + 1 :])
+            within = (*(slice(None),) * self._at, slice(start - side.start, stop - side.start))
+            self._read_some(some, out[within])
+
+    def _read_some(self, region: Region, out: np.ndarray) -> None:
         spec, axes = self._source.spec, self._axes
         points = self._points[:, region[self._at]]
         rest = [side for axis, side in enumerate(region) if axis != self._at]
