@@ -37,12 +37,15 @@ Places = Sequence[np.ndarray | None]
 
 
 def taken_spec(spec: ArraySpec, places: Places) -> ArraySpec:
-    """Spec of the elements at some places along axes."""
+    """Spec of the elements at some places along axes.
+
+    Where places are not sorted they count as one chunk: any block of them may read all of the source's.
+    """
     shape = tuple(n if p is None else len(p) for p, n in zip(places, spec.shape, strict=True))
     if spec.chunks is None:
         return replace(_moved(spec, spec.storage.copies), shape=shape)
     sides = tuple(
-        max(1, min(chunk, n)) if p is None else _share(len(p), _touched(p, chunk, n))
+        max(1, min(chunk, n)) if p is None else _share(len(p), _touched(p, chunk, n) if _is_sorted(p) else 1)
         for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
     )
     each = sum(side for p, side in zip(places, sides, strict=True) if p is not None)
@@ -81,7 +84,7 @@ def _copies(spec: ArraySpec, sides: Sequence[int], places: int) -> float:
     assert spec.chunks is not None
     decoded = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True))
     beside = PLACE * places / (math.prod(sides) * spec.dtype.itemsize)
-    return (spec.storage.copies + 1) * max(1.0, decoded / math.prod(sides)) + 1 + beside
+    return (spec.storage.copies + 1) * decoded / math.prod(sides) + 1 + beside
 
 
 def _moved(spec: ArraySpec, copies: float) -> ArraySpec:
