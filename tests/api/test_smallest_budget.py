@@ -156,6 +156,8 @@ CASES: dict[str, Case] = {
     "repeat": Case(("x", 2), lambda x: np.repeat(x, 2, axis=0), {"axis": 0}),
     "transpose": Case(("x",), np.transpose),
     "pad": Case(("x", 1), lambda x: np.pad(x, 1)),
+    "take": Case(("x", [3, 0, 2]), lambda x: np.take(x, [3, 0, 2], 0), {"axis": 0}),
+    "compress": Case(([True, False, True], "x"), lambda x: np.compress([True, False, True], x, 0), {"axis": 0}),
     "concatenate": Case((["x", "y"],), lambda x, y: np.concatenate([x, y])),
     "stack": Case((["x", "y"],), lambda x, y: np.stack([x, y])),
     "matmul": Case(("x", "m"), np.matmul),

@@ -103,6 +103,8 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[
     ----------
     condition : array_like of bool
         One for each place along the axis. If it is shorter, the rest is left out.
+    a : array_like, str or path
+        The array: see `chunkflow.open`.
     axis : int, optional
         Along which. By default those of the flattened array are meant, in C order.
 
