@@ -17,7 +17,7 @@ import pytest
 from chunkflow.api.lazy import numpy_dispatch
 from chunkflow.cluster import tasks
 from chunkflow.core import halo
-from chunkflow.graph import slicing
+from chunkflow.graph import indexing
 from chunkflow.kernels.reductions.aggregation import Reduction
 from chunkflow.kernels.scan import Scan
 from chunkflow.stores.file import npy
@@ -84,7 +84,7 @@ def lost_carry(patch: Patch) -> None:
 
 def wrong_ends(patch: Patch) -> None:
     """A slice with a negative step begins one element late."""
-    indexed = slicing.indexed
+    indexed = indexing.indexed
 
     def late(node: Any, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
