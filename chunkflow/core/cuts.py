@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +36,7 @@ class AxisPlaces:
 
     @cached_property
     def _key(self) -> bytes:
-        return self.places.tobytes()
+        return hashlib.sha256(np.ascontiguousarray(self.places).data).digest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AxisPlaces) and self._key == other._key

@@ -28,8 +28,8 @@ class _Index:
 
     Attributes
     ----------
-    cuts : list of AxisCut or None
-        For each axis; None where there is an array of places.
+    cuts : list of AxisCut
+        For each axis; all of it where there is an array of places.
     arrays : dict of int to numpy.ndarray
         Places by axes, not negative.
     single : list of int
@@ -216,7 +216,7 @@ def _entry(entry: Any) -> Sequence[Any]:
         raise UnsupportedError(
             f"x[...] with an index that is an expression, of dtype {entry.dtype}: how many elements it picks is not "
             "known. compute() the index first; np.where(mask, x, other) and where= of a reduction take a mask that "
-            "is an expression, and np.take(table, x) looks elements up"
+            "is an expression, and chunkflow.take(table, x) looks elements up"
         )
     listed = isinstance(entry, _LISTS)
     if listed or (hasattr(entry, "__array__") and np.ndim(entry)):
@@ -225,8 +225,6 @@ def _entry(entry: Any) -> Sequence[Any]:
             found = found.astype(np.int64)
         if found.dtype.kind not in "iub":
             raise IndexError(f"an index of dtype {found.dtype}: arrays of places are of integers, masks of bools")
-        if not found.ndim:
-            raise UnsupportedError("x[...] with one bool: it adds an axis; use x[None], or x[:0] for nothing")
         return [found]
     if isinstance(entry, bool | np.bool_) or (isinstance(entry, np.ndarray) and entry.dtype.kind == "b"):
         raise UnsupportedError("x[...] with one bool: it adds an axis; use x[None], or x[:0] for nothing")

@@ -104,7 +104,7 @@ def sliced(node: Node, cuts: Sequence[AxisCut]) -> Node:
 
 
 def _emptied(op: OpNode, cuts: Sequence[AxisCut]) -> Shape | None:
-    """Which of the dimensions that only the result has are cut to nothing by a slice.
+    """Which of the dimensions that only the result has are cut: to nothing, or to copies of their one element.
 
     None if the slice cannot be computed from slices of the inputs.
     """
@@ -164,16 +164,16 @@ class Sliced(OpNode):
 def pointed(node: Node, axes: Sequence[int], points: np.ndarray, at: int) -> Node:
     """The node of an array's elements at points: along the axis `at`, in the place of some axes.
 
-    Of an expression no other elements are computed than those at the places along each axis.
+    Of an operation no other elements are computed than those at the places along each axis.
     """
-    if not isinstance(node, SourceNode):
+    if not isinstance(node, SourceNode | ViewNode):  # it is stored, and then read at the points
         found = [np.unique(own, return_inverse=True) for own in points]
         cuts: list[AxisCut] = [AxisSlice(0, n, 1) for n in node.shape]
         for axis, (places, _) in zip(axes, found, strict=True):
             cuts[axis] = AxisPlaces(places)
         node, points = sliced(node, cuts), np.stack([inverse for _, inverse in found])
     view = Points([Lazy(node)], tuple(axes), points, at)
-    key = (Points, node, view.axes, points.tobytes(), at)
+    key = (Points, node, view.axes, tuple(map(AxisPlaces, points)), at)
     return interned(key, lambda: ViewNode(f"{node.name}[...]", view, [node], view.__chunkflow_spec__()))
 
 

@@ -125,14 +125,8 @@ def _runs(places: np.ndarray, unit: int, gap: int) -> Iterator[_Run]:
 
 
 def _is_sorted(places: np.ndarray) -> bool:
-    return all(
-        bool(
-            (
-                places[start + 1 : start + AT_ONCE + 1] >= places[start : start + AT_ONCE][: len(places) - start - 1]
-            ).all()
-        )
-        for start in range(0, len(places) - 1, AT_ONCE)
-    )
+    some = (places[start : start + AT_ONCE + 1] for start in range(0, len(places), AT_ONCE))
+    return all(bool((each[1:] >= each[:-1]).all()) for each in some)
 
 
 def _parts(side: slice, unit: int) -> Iterator[_Run]:
@@ -179,14 +173,31 @@ def _put(out: np.ndarray, into: Sequence[slice | np.ndarray], box: np.ndarray) -
         out[tuple(into)] = box
 
 
-class TakenSource(Unviewed):
-    """The elements of a source at some places along axes. The source is closed with this one."""
+class _Some(Unviewed):
+    """Some elements of a source, which is closed with this one. `how` says which."""
+
+    def __init__(self, source: Source, spec: ArraySpec, how: Any) -> None:
+        self._source, self.spec, self.how, self.parts = source, spec, how, [source]
+        self.footprint: Footprint | None = Scattered.of([source.footprint])
+
+    def keep(self, lately: DecodedChunks) -> None:
+        keep_chunks(self._source, lately)
+
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: as much of the source as is wanted of it."""
+        share = math.prod(shape_of(region)) / max(1, self._source.spec.size)
+        return int(cold_bytes([self._source]) * min(1.0, share))
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class TakenSource(_Some):
+    """The elements of a source at some places along axes."""
 
     def __init__(self, source: Source, places: Places) -> None:
-        self._source, self._places, self.parts = source, tuple(places), [source]
-        self.how: Any = self._places
-        self.spec = taken_spec(source.spec, places)
-        self.footprint: Footprint | None = Scattered.of([source.footprint])
+        super().__init__(source, taken_spec(source.spec, places), tuple(places))
+        self._places = places
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
@@ -219,25 +230,13 @@ class TakenSource(Unviewed):
             self._source.read(box, strip)
             _put(out, into, _picked(strip, picks))
 
-    def keep(self, lately: DecodedChunks) -> None:
-        keep_chunks(self._source, lately)
 
-    def cold(self, region: Region) -> int:
-        """See `Filed.cold`: as much of the source as is wanted of it."""
-        return _cold(self._source, region)
-
-    def close(self) -> None:
-        self._source.close()
-
-
-class PointsSource(Unviewed):
-    """The elements of a source at points, along the axes of `pointed_spec`. The source is closed with this one."""
+class PointsSource(_Some):
+    """The elements of a source at points, along the axes of `pointed_spec`."""
 
     def __init__(self, source: Source, axes: Sequence[int], points: np.ndarray, at: int) -> None:
-        self._source, self._axes, self._points, self._at, self.parts = source, tuple(axes), points, at, [source]
-        self.how: Any = self._axes, points, at
-        self.spec = pointed_spec(source.spec, axes, points, at)
-        self.footprint: Footprint | None = Scattered.of([source.footprint])
+        super().__init__(source, pointed_spec(source.spec, axes, points, at), (tuple(axes), points, at))
+        self._axes, self._points, self._at = tuple(axes), points, at
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
@@ -288,22 +287,7 @@ class PointsSource(Unviewed):
                 into = (which, *(run.into for run in runs))
                 place[into] = np.moveaxis(strip, axes, range(len(axes)))[tuple(own - low[:, None])]
 
-    def keep(self, lately: DecodedChunks) -> None:
-        keep_chunks(self._source, lately)
-
-    def cold(self, region: Region) -> int:
-        """See `Filed.cold`: as much of the source as is wanted of it."""
-        return _cold(self._source, region)
-
-    def close(self) -> None:
-        self._source.close()
-
 
 def _strips(out: np.ndarray) -> Shape:
     """Sides of the parts in which an array is filled."""
     return fit(out.shape, [1] * out.ndim, tuple(range(out.ndim)), STRIP // out.itemsize)
-
-
-def _cold(source: Source, region: Region) -> int:
-    share = math.prod(shape_of(region)) / max(1, source.spec.size)
-    return int(cold_bytes([source]) * min(1.0, share))

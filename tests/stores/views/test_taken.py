@@ -16,39 +16,37 @@ from chunkflow.stores.views.taken import PointsSource, TakenSource
 from chunkflow.testing import CountingSource, SourceContract
 
 
-def _spread(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A larger array, and the places along its first axis that have the array's elements."""
+def _spread(array: np.ndarray, folder: Path, name: str) -> tuple[Source, np.ndarray]:
+    """A source of a larger array, and the places along its first axis that have the array's elements."""
     places = np.random.default_rng(0).permutation(3 * len(array))[: len(array)]
     wide = np.zeros((3 * len(array), *array.shape[1:]), array.dtype)
     wide[places] = array
-    return wide, places
+    if name.endswith(".npy"):
+        np.save(folder / name, wide)
+    else:
+        zarr.create_array(folder / name, data=wide, chunks=[min(n, 2) for n in wide.shape], zarr_format=2)
+    return open_source(folder / name), places
 
 
 class TestTakenSource(SourceContract):
+    name = "x.zarr"
+
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         if not array.ndim:  # there is no axis
             return open_source(array)
-        wide, places = _spread(array)
-        zarr.create_array(tmp_path / "x.zarr", data=wide, chunks=[min(n, 2) for n in wide.shape], zarr_format=2)
-        return TakenSource(open_source(tmp_path / "x.zarr"), [places, *[None] * (array.ndim - 1)])
+        return self.some(*_spread(array, tmp_path, self.name), array.ndim)
+
+    def some(self, source: Source, places: np.ndarray, ndim: int) -> Source:
+        return TakenSource(source, [places, *[None] * (ndim - 1)])
 
 
-class TestTakenFromFile(SourceContract):
-    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
-        if not array.ndim:  # there is no axis
-            return open_source(array)
-        wide, places = _spread(array)
-        np.save(tmp_path / "x.npy", wide)
-        return TakenSource(open_source(tmp_path / "x.npy"), [places, *[None] * (array.ndim - 1)])
+class TestTakenFromFile(TestTakenSource):
+    name = "x.npy"
 
 
-class TestPointsSource(SourceContract):
-    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
-        if not array.ndim:  # there is no axis
-            return open_source(array)
-        wide, places = _spread(array)
-        zarr.create_array(tmp_path / "x.zarr", data=wide, chunks=[min(n, 2) for n in wide.shape], zarr_format=2)
-        return PointsSource(open_source(tmp_path / "x.zarr"), [0], places[None], 0)
+class TestPointsSource(TestTakenSource):
+    def some(self, source: Source, places: np.ndarray, ndim: int) -> Source:
+        return PointsSource(source, [0], places[None], 0)
 
 
 def stored(folder: Path, x: np.ndarray) -> list[Any]:
@@ -131,3 +129,18 @@ def test_sorted_places_are_read_once(tmp_path: Path) -> None:
     places = np.flatnonzero(np.arange(3000) % 30 < 12)
     np.testing.assert_array_equal(cf.take(source, places, 0, device="cpu", budget="1MB"), x[places])
     assert source.bytes_read <= 1.2 * 2 * x.nbytes / 3, "two chunks of three, and those that a block cuts once more"
+
+
+def test_places_in_any_order_are_read_once_where_there_is_room(tmp_path: Path) -> None:
+    x = np.arange(3000 * 40.0).reshape(3000, 40)
+    source = counting(tmp_path, x, (10, 40))
+    places = np.random.default_rng(0).permutation(3000)
+    np.testing.assert_array_equal(cf.take(source, places, 0, device="cpu", budget="64MB"), x[places])
+    assert source.bytes_read == x.nbytes
+
+
+def test_an_index_that_changes_later_changes_nothing() -> None:
+    x, index = np.arange(5), np.array([3, 1])
+    lazy = cf.open(x)[index]
+    index[:] = 0
+    np.testing.assert_array_equal(lazy.compute(device="cpu"), [3, 1])
