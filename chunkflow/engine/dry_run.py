@@ -52,6 +52,16 @@ _supposed: ContextVar[dict[tuple[str, str], int] | None] = run_variable("chunkfl
 """Bytes that the libraries of the passes so far would have taken, by device and library."""
 
 
+_refused: ContextVar[int | None] = run_variable("chunkflow_refused", None)
+"""Bytes of the budget that was refused, while a larger one is looked for."""
+
+
+def bytes_to_try(budget: int) -> int:
+    """Bytes of the budget that a trial call may count on: of those that are looked for, none is there yet."""
+    refused = _refused.get()
+    return budget if refused is None else min(budget, refused)
+
+
 def supposed() -> dict[tuple[str, str], int]:
     """Bytes that libraries would have taken, by device and library: what is put there counts in all later passes."""
     found = _supposed.get()
@@ -96,8 +106,14 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         with steady(), checksums.asked(options.checksum, options.out):
             return work()
     except BudgetError as error:
-        if error.smallest is not None and (least := _least(error.smallest, dry or work)) is not None:
-            rename(error, least + _taken(options))
+        if error.smallest is not None:
+            refused = _refused.set(error.limit)
+            try:
+                least = _least(error.smallest, dry or work)
+            finally:
+                _refused.reset(refused)
+            if least is not None:
+                rename(error, least + _taken(options))
         raise
 
 

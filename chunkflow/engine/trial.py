@@ -20,6 +20,7 @@ from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import add_note, check_kind, shortage, travels
+from chunkflow.engine.dry_run import bytes_to_try
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
 from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel, trial
@@ -176,7 +177,8 @@ def frugal_trial(
 
 def _most_bytes(device: Device, budget: int) -> int:
     """Most bytes of the largest operand's block in a trial within this budget."""
-    return max(LEAST_BYTES, min(STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES, budget // 32))
+    most = STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES
+    return max(LEAST_BYTES, min(most, bytes_to_try(budget) // 32))
 
 
 def _whole(kernel: Kernel) -> Kernel:

@@ -14,6 +14,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.budgets import traced
 
 import chunkflow as cf
 from chunkflow.api.operation import is_operation
@@ -478,3 +479,17 @@ def test_a_call_that_fails_otherwise_names_what_shows_it() -> None:
         cf.compute(*results, device="cpu", budget=1)
     with pytest.raises(cf.ReadError, match="mask"):
         cf.compute(*results, device="cpu", budget=refused.value.smallest or 1)
+
+
+def test_the_search_for_a_budget_stays_within_the_refused_one(tmp_path: Path) -> None:
+    """Functions are tried on what the refused budget has room for, not the larger ones that are looked through."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 1000, 1 << 20).astype("u2"))
+    budget = 5 << 19
+
+    def run() -> None:
+        assert refused(lambda b: cf.bincount(tmp_path / "x.npy", minlength=200_000, budget=b, device="cpu"), budget)
+
+    run()
+    with traced() as peak:
+        run()
+        assert peak() < budget // 2  # three quarters, where larger budgets are tried in full
