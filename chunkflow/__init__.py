@@ -24,7 +24,15 @@ from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, 
 from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
 from chunkflow.api.scan import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
 from chunkflow.api.statistics.histogram import bincount, histogram, topk
-from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
+from chunkflow.api.statistics.quantile import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+    unique,
+)
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.api.verify import Verification, verify
@@ -110,8 +118,11 @@ __all__ = [
     "nanargmin",
     "nanmax",
     "nanmean",
+    "nanmedian",
     "nanmin",
+    "nanpercentile",
     "nanprod",
+    "nanquantile",
     "nanstd",
     "nansum",
     "nanvar",

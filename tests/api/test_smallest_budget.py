@@ -132,7 +132,7 @@ REDUCTIONS = ("sum", "mean", "prod", "std", "var", "max", "min", "argmax", "argm
 NUMPYS = (
     *REDUCTIONS,
     *(f"nan{name}" for name in REDUCTIONS),
-    *("ptp", "all", "any", "count_nonzero", "average", "median", "cumsum", "cumprod", "diff"),
+    *("ptp", "all", "any", "count_nonzero", "average", "median", "nanmedian", "cumsum", "cumprod", "diff"),
 )
 
 CASES: dict[str, Case] = {
@@ -142,6 +142,8 @@ CASES: dict[str, Case] = {
     "minimum_accumulate": along(np.minimum.accumulate),
     "percentile": Case(("x", [10, 75]), lambda x: np.percentile(x, [10, 75], axis=1), {"axis": 1}),
     "quantile": Case(("x", 0.75), lambda x: np.quantile(x, 0.75)),
+    "nanpercentile": Case(("x", [10, 75]), lambda x: np.nanpercentile(x, [10, 75], axis=1), {"axis": 1}),
+    "nanquantile": Case(("x", 0.75), lambda x: np.nanquantile(x, 0.75)),
     "topk": Case(("x", 2), lambda x: np.sort(x)[:, :-3:-1]),
     "histogram": Case(("x",), lambda x: np.histogram(x)[0], lazy=False),
     "bincount": Case(("j",), np.bincount, lazy=False, depends=True),
@@ -178,6 +180,7 @@ CASES: dict[str, Case] = {
 MORE: dict[str, tuple[str, Case]] = {
     "quantiles over several axes": ("quantile", Case(("x", [0.1, 0.75]), lambda x: np.quantile(x, [0.1, 0.75]))),
     "median of everything": ("median", Case(("t",), np.median)),
+    "medians without NaN": ("nanmedian", Case(("t",), np.median)),
     "medians of long lines": ("median", Case(("t",), lambda t: np.median(t, axis=0), {"axis": 0})),
     "a rule for bins": ("histogram", Case(("x", "auto"), lambda x: np.histogram(x, "auto")[0], {}, False, True)),
     "counts with weights": ("bincount", Case(("j", "v"), np.bincount, lazy=False, depends=True)),

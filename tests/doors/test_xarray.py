@@ -451,6 +451,25 @@ def test_datasets_are_opened_and_stored_as_expressions(tmp_path: Path) -> None:
     assert raw.air.dtype == "i2"
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda x: x.median("time"),
+        lambda x: x.median(skipna=False),
+        lambda x: x.quantile([0.3, 0.9], ("time", "lat")),
+        lambda x: x.quantile(0.5, skipna=True),
+    ],
+)
+def test_xarrays_own_order_statistics(tmp_path: Path, what: Any) -> None:
+    x = xr.DataArray(np.random.default_rng(0).standard_normal((20, 3, 4)), dims=("time", "lat", "lon"), name="x")
+    x = x.where(x < 1)
+    x.to_dataset().to_zarr(tmp_path / "x.zarr", consolidated=False)
+    lazy = xr.open_zarr(tmp_path / "x.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False).x
+    got = what(lazy)
+    assert isinstance(got.data, cf.Array)
+    xr.testing.assert_allclose(got.compute(budget="1MB", device="cpu"), what(x))
+
+
 def test_what_was_stored_is_what_xarray_would_store(tmp_path: Path) -> None:
     given = dataset()[["air", "raw"]]
     packed = {"air": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}

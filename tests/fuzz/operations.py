@@ -613,10 +613,10 @@ family("order")
 def _quantile(d: Drawing, x: Value) -> Call | None:
     a = x.array
     how = given(axis=d.axes(a), keepdims=d.chance(20))
-    name = d.choice(["median", "quantile", "percentile"])
-    if name == "median":
-        return Call(f"np.median(<0>{how})", f"cf.median(<0>{how}<o>)")
-    scale = 100 if name == "percentile" else 1
+    name = d.choice(["median", "quantile", "percentile", "nanmedian", "nanquantile", "nanpercentile"])
+    if name.endswith("median"):
+        return Call(f"np.{name}(<0>{how})", f"cf.{name}(<0>{how}<o>)")
+    scale = 100 if name.endswith("percentile") else 1
     q: Any = d.choice([0.5, 0.25, 0.0, 1.0, 0.9])
     q = [q * scale, 0.1 * scale] if d.chance(30) else q * scale
     method = d.choice(["linear", "lower", "nearest", "midpoint", "higher", "weibull", "hazen"])

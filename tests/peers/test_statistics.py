@@ -69,9 +69,9 @@ CASES: list[Case] = [
       (NOTHING, 0))),
     *(case("median", X, 0, None, over).by_place() for over in (False, True)),
     *(case("quantile", X, 0.3, 0, None, False, "lower", True).by_place(), case("percentile", X, 30, 0, keepdims=True)),
-    *(case(fn, np.abs(X), 0.3, axis=1, weights=np.abs(X) + 1,
-      method="inverted_cdf").refused("each element counts as one")
-      for fn in TAKEN),
+    *(case(fn, np.abs(X), 0.3, axis=1, weights=np.abs(X) + 1, method="inverted_cdf") for fn in TAKEN),
+    *(case(fn, x, 0.37, axis=axis) for fn in ("nanquantile", "nanpercentile") for x in (X, NAN) for axis in (None, 0)),
+    *(case("nanmedian", x, axis=axis) for x in (X, NAN) for axis in (None, 0)),
     case("quantile", V, 0.3, interpolation="lower"),
 ]  # fmt: skip
 

@@ -118,7 +118,7 @@ def seen_by(
     run = devices.resolve(options.device)
     room = bytes_left(options.budget, run) - run.reserve
     axes, block = tuple(np.arange(len(spec.shape)).tolist()), block_sides(chunks, spec.shape)
-    _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, options)
+    found, _ = order_statistics(x, spec, axes, ranks + int(below), block, run, room, options)
     found = found.view("u1") if found.dtype.kind == "b" else found
     upper, lower = rule.result(lambda wanted: found[np.searchsorted(ranks, wanted)])
     return SampleFacts(size, low, high, quartiles=(lower, upper))

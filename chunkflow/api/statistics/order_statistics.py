@@ -24,7 +24,17 @@ from chunkflow.engine.dry_run import is_dry, rename
 from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
+from chunkflow.kernels.statistics.quantile import (
+    METHODS,
+    Digits,
+    LineRule,
+    Rule,
+    WholeLines,
+    median_of_lines,
+    median_rule,
+    rule,
+    rule_of_lines,
+)
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.stores import spec_of
 from chunkflow.stores.commit import commit_all
@@ -56,22 +66,22 @@ AT_ONCE = 8
 class Wanted:
     """Quantiles that are wanted of arrays of one dtype: their rule for a number of elements, and NumPy's own function.
 
-    If a `single` one is wanted, the result has no axis for them.
+    If a `single` one is wanted, the result has no axis for them. If NaN are left out, `of_lines` gives the rule of
+    lines with so many numbers each.
     """
 
     single: bool
     rule: Callable[[int], Rule]
     numpys: Callable[..., Any]
+    of_lines: LineRule | None = None
 
 
 Make = Callable[[np.dtype], Wanted]
 """Gives the quantiles that are wanted of a dtype."""
 
 
-def quantile_of(q: Any, whole: int, method: str) -> Make:
-    """Quantiles `q`, which are from 0 to `whole`, with checked arguments."""
-    if not isinstance(method, str) or method not in METHODS:
-        raise ArgumentError(f"method={method!r} is none of {', '.join(METHODS)}")
+def checked_q(q: Any, whole: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which quantiles, as an array of numbers from 0 to `whole`, and as one of numbers from 0 to 1."""
     try:
         wanted = np.asarray(q)
     except ValueError as error:
@@ -82,32 +92,44 @@ def quantile_of(q: Any, whole: int, method: str) -> Make:
         raise ArgumentError(f"q has {wanted.ndim} dimensions: it must be a number, or a sequence of them")
     if not ((wanted >= 0) & (wanted <= whole)).all():
         raise ArgumentError(f"q={q!r} must be in the range from 0 to {whole}")
+    return wanted, np.true_divide(wanted, 100) if whole == 100 else wanted
+
+
+def quantile_of(q: Any, whole: int, method: str, *, skip: bool = False) -> Make:
+    """Quantiles `q`, which are from 0 to `whole`, with checked arguments; `skip` leaves NaN out."""
+    if not isinstance(method, str) or method not in METHODS:
+        raise ArgumentError(f"method={method!r} is none of {', '.join(METHODS)}")
+    wanted, ready = checked_q(q, whole)
     weak = type(q) in (int, float)
-    ready = np.true_divide(wanted, 100) if whole == 100 else wanted
 
     def numpys(x: np.ndarray, **options: Any) -> Any:
-        given: Any = q
-        return (np.percentile if whole == 100 else np.quantile)(x, given, method=method, **options)  # type: ignore[call-overload]
+        fn: Any = np.percentile if whole == 100 else np.quantile
+        return fn(x, q, method=method, **options)
 
     def make(dtype: np.dtype) -> Wanted:
         try:
             result = np.asarray(numpys(np.zeros(2, dtype))).dtype
         except TypeError as error:
             raise ArgumentTypeError(f"quantiles of {dtype} by method={method!r}: {error}; convert the array") from None
-        nans = dtype.kind == "f"
+        nans, some = dtype.kind == "f", np.atleast_1d(ready)
 
         def of(n: int) -> Rule:
-            return rule(n, np.atleast_1d(ready), method, weak=weak, dtype=result, nans=nans)
+            return rule(n, some, method, weak=weak, dtype=result, nans=nans and not skip)
 
-        return Wanted(wanted.ndim == 0, of, numpys)
+        def of_lines(number: np.ndarray) -> Rule:
+            return rule_of_lines(number, some, method, weak=weak, dtype=result)
+
+        return Wanted(wanted.ndim == 0, of, numpys, of_lines if nans and skip else None)
 
     return make
 
 
-def median_of(dtype: np.dtype) -> Wanted:
-    """The median of a dtype."""
+def median_of(dtype: np.dtype, *, skip: bool = False) -> Wanted:
+    """The median of a dtype; `skip` leaves NaN out."""
     result = np.asarray(np.median(np.zeros(2, dtype))).dtype
-    return Wanted(True, lambda n: median_rule(n, result, dtype.kind == "f"), np.median)
+    nans = dtype.kind == "f"
+    of_lines = functools.partial(median_of_lines, dtype=result) if nans and skip else None
+    return Wanted(True, lambda n: median_rule(n, result, nans and not skip), np.median, of_lines)
 
 
 def check_numbers(spec: ArraySpec) -> None:
@@ -118,8 +140,10 @@ def check_numbers(spec: ArraySpec) -> None:
         )
 
 
-def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options) -> Any:
-    """Quantiles of an array along axes, in one pass or several."""
+def reduced(
+    make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options, *, nan: bool = False
+) -> Any:
+    """Quantiles of an array along axes, in one pass or several; with `nan` those of no elements are NaN."""
     spec = spec_of(x)
     check_numbers(spec)
     shape, dtype = spec.shape, spec.dtype
@@ -131,7 +155,7 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     target = stores.open_target(options.out, overwrite=options.overwrite)
     n = count_of(shape, axes)
     if not spec.size:
-        return bare(stored(of_nothing(wanted, spec, axes, keepdims), target, options), options.out)
+        return bare(stored(of_nothing(wanted, spec, axes, keepdims, nan=nan), target, options), options.out)
     how = wanted.rule(n)
     quantiles = () if scalar else (len(how.below),)
     last = tuple(1 if a in axes else m for a, m in enumerate(shape) if keepdims or a not in axes)
@@ -146,7 +170,7 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     if at_once and enough - run.reserve <= room:
         along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
         dims = along if scalar else [None, *along]
-        kernel = MapKernel(WholeLines(how, axes, scalar, keepdims), (SLOT,), {}, tuple(dims))
+        kernel = MapKernel(WholeLines(how, axes, scalar, keepdims, wanted.of_lines), (SLOT,), {}, tuple(dims))
         op = nest([shape], axes)
         try:
             whole = replace(options, device=run)
@@ -155,20 +179,34 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
             enough = max(error.smallest or 0, enough)
         else:
             return result if is_dry() else bare(result, options.out)
+    ranks = how.ranks()
+    if wanted.of_lines is not None:  # the first pass finds them
+        ranks = np.zeros_like(wanted.of_lines(np.full((), n)).all_ranks())
     try:
-        ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options)
+        statistics, numbers = order_statistics(x, spec, axes, ranks, block, run, room, options, wanted.of_lines)
     except BudgetError as error:
         if at_once and error.smallest is not None and room + run.reserve < enough < error.smallest:
             rename(error, enough)
         raise
     if is_dry():
         return None
-    found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])
+    if wanted.of_lines is None:
+        found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])
+    else:
+        how = wanted.of_lines(numbers)
+        below, above = statistics[: len(how.below)], statistics[len(how.below) :]
+        found = how.result(lambda these: below if these is how.below else above)
     return bare(stored(found.reshape((*quantiles, *last)), target, options), options.out)
 
 
-def of_nothing(wanted: Wanted, spec: ArraySpec, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
-    """The result for an array without elements, as NumPy has it, or an error."""
+def of_nothing(
+    wanted: Wanted, spec: ArraySpec, axes: tuple[int, ...], keepdims: bool, *, nan: bool = False
+) -> np.ndarray:
+    """The result for an array without elements, as NumPy has it, or an error; with `nan` NaN, if its dtype has one."""
+    one = np.asarray(wanted.numpys(np.ones(1, spec.dtype)))
+    if nan and one.dtype.kind == "f":
+        kept = [1 if a in axes else n for a, n in enumerate(spec.shape) if keepdims or a not in axes]
+        return np.full((*one.shape, *kept), np.nan, one.dtype)
     try:
         return np.asarray(wanted.numpys(np.empty(spec.shape, spec.dtype), axis=axes, keepdims=keepdims))
     except (IndexError, ValueError):
@@ -184,8 +222,12 @@ def order_statistics(
     run: Device,
     room: int,
     options: Options,
+    of_lines: LineRule | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Order statistics of these ranks, along a first axis, of each line along some axes.
+
+    With `of_lines` NaN are left out: it gives the ranks, as many as `ranks`, of lines that have so many numbers. Then
+    the second result is how many numbers each line has.
 
     What is known of each is in host memory, twice while a pass finds more, and counts where that is the device's.
     """
@@ -196,7 +238,7 @@ def order_statistics(
     prefixes = np.broadcast_to(np.zeros((), key_dtype(spec.dtype)), within.shape)
     number = math.prod(lines)
     left = 8 * spec.dtype.itemsize
-    known = 2 * within.size * (8 + prefixes.itemsize)
+    known = 2 * within.size * (8 + prefixes.itemsize) + (0 if of_lines is None else 8 * number)
     if run.machine.staged or number == 1 or room < OBJECTS_FROM:  # smaller budgets bound blocks alone
         known = 0
     room = max(room - known, 0)
@@ -211,7 +253,7 @@ def order_statistics(
         held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
         return bits, tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
 
-    begun = False
+    begun, numbers = False, np.zeros(lines, np.intp)
     with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
         budget = leased.budget if leased.is_own else options.budget
         chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run, budget=budget)
@@ -221,7 +263,7 @@ def order_statistics(
             bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)
             bits, sides = cut(bins, left)
             while True:
-                kernel = Digits(axes, left - bits, bits, prefixes, within)
+                kernel = Digits(axes, left - bits, bits, prefixes, within, None if begun else of_lines)
                 # A trial sees the other half of the copies: sums and counts.
                 declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
                 try:
@@ -236,14 +278,16 @@ def order_statistics(
             left -= bits
             if not is_dry():
                 del kernel, declare  # and what was known before
-                prefixes, within = found
+                prefixes, within, *more = found
+                numbers = np.asarray(more[0][0]) if more else numbers
+                del more
             elif not begun and left:  # each order statistic may have a prefix of its own, and no later pass takes more
                 prefixes = _all_different(prefixes)
             else:
                 break
             begun = True
     del found, within
-    return ranks, from_keys(prefixes, spec.dtype)
+    return from_keys(prefixes, spec.dtype), numbers
 
 
 def _all_different(prefixes: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ from chunkflow.api.statistics.order_statistics import (
     Make,
     all_stored,
     check_numbers,
+    checked_q,
     folded,
     median_of,
     of_nothing,
@@ -47,6 +48,7 @@ from chunkflow.api.statistics.order_statistics import (
     reduced,
 )
 from chunkflow.api.statistics.quantile_graph import counted
+from chunkflow.api.statistics.weighted_quantile import weighted
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import bytes_left
@@ -74,6 +76,9 @@ quantile_operation = family(
         Statistician 50(4), 1996, and "lower", "higher", "midpoint", "nearest".
     keepdims : bool
         Whether reduced axes stay, with one element.
+    weights : array_like, str or path, optional
+        A source of the shape of `x`, or of that of the reduced axes: how often each element counts. For
+        ``method="inverted_cdf"``; no block cuts a line then, so the budget must hold one.
     overwrite_input : bool
         NumPy's, which has no effect: `x` is never written to.
 
@@ -86,7 +91,8 @@ quantile_operation = family(
     Raises
     ------
     ArgumentError
-        `q` beyond its range or of several dimensions, an unknown method, lines without elements, a bad axis.
+        `q` beyond its range or of several dimensions, an unknown method, lines without elements, a bad axis;
+        weights of another shape or with another method, negative ones, or of a line all zero.
     ArgumentTypeError
         Complex numbers, which have no order; bools, with a method that interpolates; `q` that is no number.
     BudgetError
@@ -103,10 +109,11 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
     *,
+    weights: Any = None,
     overwrite_input: bool = False,
     chunks: Chunks = None,
     **options: Unpack[RunOptions],
-) -> MultiPass:
+) -> MultiPass | Request:
     """Exact quantiles of all elements, or along axes.
 
     Equal to ``numpy.quantile`` to the bit, also where it takes the difference of two integers in their own dtype, which
@@ -127,8 +134,7 @@ def quantile(
     array([[3. , 2. , 1. ],
            [6.5, 4.5, 2.5]])
     """
-    check_eager("quantiles", q=q)
-    return _quantiles("quantile", quantile_of(q, 1, method), x, axis, keepdims, chunks, Options(**options))
+    return _asked("quantile", x, q, 1, axis, method, keepdims, weights, chunks, Options(**options))
 
 
 @quantile_operation
@@ -139,10 +145,11 @@ def percentile(
     method: str = "linear",
     keepdims: bool = False,
     *,
+    weights: Any = None,
     overwrite_input: bool = False,
     chunks: Chunks = None,
     **options: Unpack[RunOptions],
-) -> MultiPass:
+) -> MultiPass | Request:
     """Exact percentiles of all elements, or along axes: quantiles, with `q` from 0 to 100.
 
     Parameters
@@ -155,8 +162,7 @@ def percentile(
     >>> cf.percentile(np.arange(11.0), [10, 99], method="nearest", device="cpu")
     array([ 1., 10.])
     """
-    check_eager("quantiles", q=q)
-    return _quantiles("percentile", quantile_of(q, 100, method), x, axis, keepdims, chunks, Options(**options))
+    return _asked("percentile", x, q, 100, axis, method, keepdims, weights, chunks, Options(**options))
 
 
 @quantile_operation
@@ -185,9 +191,135 @@ def median(
     return _quantiles("median", median_of, x, axis, keepdims, chunks, Options(**options))
 
 
-def _quantiles(
-    name: str, make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options
+@quantile_operation
+def nanquantile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    overwrite_input: bool = False,
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
+) -> MultiPass | Request:
+    """Exact quantiles of the elements that are not NaN, as `numpy.nanquantile`; see `quantile`.
+
+    It takes as many passes as `quantile`: the first one finds how many numbers each line has.
+
+    Parameters
+    ----------
+    q : float or sequence of float
+        Which quantiles, from 0 to 1.
+
+    Returns
+    -------
+    array or scalar
+        As of `quantile`; NaN where all of a line is NaN, or where it has no element.
+
+    Examples
+    --------
+    >>> x = np.array([[10, 7, 4], [3, np.nan, 1]])
+    >>> cf.nanquantile(x, 0.5, axis=1, device="cpu")
+    array([7., 2.])
+    """
+    return _asked("nanquantile", x, q, 1, axis, method, keepdims, weights, chunks, Options(**options), skip=True)
+
+
+@quantile_operation
+def nanpercentile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    overwrite_input: bool = False,
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
+) -> MultiPass | Request:
+    """Exact percentiles of the elements that are not NaN, as `numpy.nanpercentile`; see `nanquantile`.
+
+    Parameters
+    ----------
+    q : float or sequence of float
+        Which percentiles, from 0 to 100.
+
+    Returns
+    -------
+    array or scalar
+        As of `percentile`; NaN where all of a line is NaN, or where it has no element.
+
+    Examples
+    --------
+    >>> cf.nanpercentile(np.array([np.nan, 1.0, 5.0, 2.0]), [0, 50], device="cpu")
+    array([1., 2.])
+    """
+    return _asked("nanpercentile", x, q, 100, axis, method, keepdims, weights, chunks, Options(**options), skip=True)
+
+
+@quantile_operation
+def nanmedian(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    overwrite_input: bool = False,
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
 ) -> MultiPass:
+    """Exact median of the elements that are not NaN, as `numpy.nanmedian`; see `median`.
+
+    Returns
+    -------
+    array or scalar
+        As of `median`; NaN where all of a line is NaN, or where it has no element.
+
+    Examples
+    --------
+    >>> cf.nanmedian(np.array([[10, np.nan, 4], [3, 2, 1]]), axis=1, device="cpu")
+    array([7., 2.])
+    """
+    make = functools.partial(median_of, skip=True)
+    return _quantiles("nanmedian", make, x, axis, keepdims, chunks, Options(**options), nan=True)
+
+
+def _asked(
+    name: str,
+    x: Any,
+    q: Any,
+    whole: int,
+    axis: Axis,
+    method: str,
+    keepdims: bool,
+    weights: Any,
+    chunks: Chunks,
+    options: Options,
+    *,
+    skip: bool = False,
+) -> MultiPass | Request:
+    """Quantiles `q`, which are from 0 to `whole`; `skip` leaves NaN out."""
+    check_eager("quantiles", q=q)
+    make = quantile_of(q, whole, method, skip=skip)
+    if weights is None:
+        return _quantiles(name, make, x, axis, keepdims, chunks, options, nan=skip)
+    return weighted(x, weights, checked_q(q, whole)[1], method, axis, keepdims, chunks, options, skip=skip)
+
+
+def _quantiles(
+    name: str,
+    make: Make,
+    x: Any,
+    axis: Axis,
+    keepdims: bool,
+    chunks: Chunks,
+    options: Options,
+    *,
+    nan: bool = False,
+) -> MultiPass:
+    """Quantiles as passes; with `nan` those of lines without elements are NaN."""
 
     def spec() -> ArraySpec:
         given = spec_of(x)
@@ -196,13 +328,13 @@ def _quantiles(
         kept = [1 if a in axes else n for a, n in enumerate(given.shape) if keepdims or a not in axes]
         wanted = make(given.dtype)
         if not given.size:
-            of_nothing(wanted, given, axes, keepdims)  # where there is no result, it is refused at once
+            of_nothing(wanted, given, axes, keepdims, nan=nan)  # where there is no result, it is refused at once
         found = np.asarray(wanted.numpys(np.ones(1, given.dtype)))
         return ArraySpec("quantile", (*found.shape, *kept), found.dtype)
 
     return MultiPass(
         (x,),
-        lambda: reduced(make, x, axis, keepdims, chunks, options),
+        lambda: reduced(make, x, axis, keepdims, chunks, options, nan=nan),
         options,
         spec,
         unroll=lambda: counted(make, x, axis, keepdims, name),

@@ -26,7 +26,8 @@ from chunkflow.kernels.statistics.radix_select import Found, NextDigits
 def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node | None:
     """Quantiles as a chain of expressions of one pass each; None if there are no elements or no quantiles.
 
-    Lines of at most `SMALL` bytes are partitioned whole.
+    Lines of at most `SMALL` bytes are partitioned whole. It is None, too, of longer ones where NaN are left out: their
+    ranks are known after a pass only.
     """
     shape, dtype = node_of(x).shape, node_of(x).spec.dtype
     axes = reduced_axes(axis, len(shape))
@@ -37,8 +38,10 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
     if kept and count_of(shape, axes) * dtype.itemsize <= SMALL:
         along = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
         dims = tuple(along if wanted.single else [None, *along])
-        kernel = MapKernel(WholeLines(rule, axes, wanted.single, keepdims), (SLOT,), {}, dims)
+        kernel = MapKernel(WholeLines(rule, axes, wanted.single, keepdims, wanted.of_lines), (SLOT,), {}, dims)
         return _op([x], Declared(nest([shape], axes), kernel, dims), name)
+    if wanted.of_lines is not None:
+        return None
     ranks = rule.ranks()
     follows = (0, *(1 + a for a in kept))
     operands = (Operand(tuple(range(1, 1 + len(shape)))), Operand(follows))

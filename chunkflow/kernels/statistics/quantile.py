@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.protocol import Fold, is_trial
 from chunkflow.kernels.statistics.radix_keys import to_keys
+from chunkflow.kernels.subnest import on_host
 
 Value = tuple[Any, ...]
 
@@ -46,10 +47,10 @@ class Rule:
 
     Attributes
     ----------
-    n : int
-        Number of elements.
+    n : int or numpy.ndarray
+        Number of elements; of each line, where lines have different numbers.
     below, above : numpy.ndarray, numpy.ndarray or None
-        Ranks of the one or two order statistics of each quantile.
+        Ranks of the one or two order statistics of each quantile; of lines along further axes.
     weight : numpy.ndarray, float or None
         Weight of `above`; None for their mean, or if there is only `below`.
     dtype : numpy.dtype
@@ -58,20 +59,27 @@ class Rule:
         Whether there may be NaN. A single one makes the result NaN.
     mean : bool
         Whether the arithmetic mean is taken, as NumPy's median does.
+    weak : bool
+        Whether the weight, which is an array, does not widen the result.
     """
 
-    n: int
+    n: Any
     below: np.ndarray
     above: np.ndarray | None
     weight: Any
     dtype: np.dtype
     nans: bool
     mean: bool = False
+    weak: bool = False
 
     def ranks(self) -> np.ndarray:
         """The distinct ranks of all needed order statistics, sorted."""
         above = [] if self.above is None else [self.above]
         return np.unique(np.concatenate([self.below, *above, [self.n - 1] if self.nans else []]).astype(np.intp))
+
+    def all_ranks(self) -> np.ndarray:
+        """The ranks of `below`, then those of `above`, along the first axis."""
+        return self.below if self.above is None else np.concatenate((self.below, self.above))
 
     def result(self, take: Callable[[np.ndarray], Any]) -> Any:
         """The quantiles, along a first axis; `take` gives order statistics along such an axis.
@@ -83,6 +91,8 @@ class Rule:
         with np.errstate(all="ignore"):
             if self.mean:
                 found = (low if self.above is None else np.concatenate((low, high))).mean(axis=0, keepdims=True)
+                if self.by_line:  # the mean of a number and itself may overflow
+                    found = np.where(np.asarray(self.n % 2 == 1, like=low), low, found)
             elif self.weight is None:
                 found = low
             else:
@@ -90,14 +100,25 @@ class Rule:
         if self.nans:
             last = take(np.array([self.n - 1]))
             found = np.where(np.isnan(last), last.astype(found.dtype), found)
+        if self.by_line:
+            found = np.where(np.asarray(self.n == 0, like=low), found.dtype.type(np.nan), found)
         return found.astype(self.dtype, copy=False)
+
+    @property
+    def by_line(self) -> bool:
+        """Whether lines have different numbers of elements."""
+        return isinstance(self.n, np.ndarray)
 
     def _between(self, low: Any, high: Any) -> Any:
         step, t = high - low, self.weight
         if isinstance(t, float):
             return high - step * (1 - t) if t >= 0.5 else low + step * t
-        t = np.asarray(t.reshape(-1, *(1,) * (low.ndim - 1)), like=low)
-        return np.where(t >= 0.5, high - step * (1 - t), low + step * t)
+        t = t if t.ndim > 1 else t.reshape(-1, *(1,) * (low.ndim - 1))
+        rest, near = 1 - t, t >= 0.5
+        if self.weak and step.dtype.kind == "f":  # as a number of Python's, it is rounded where it is multiplied
+            t, rest = t.astype(step.dtype), rest.astype(step.dtype)
+        t, rest, near = (np.asarray(a, like=low) for a in (t, rest, near))
+        return np.where(near, high - step * rest, low + step * t)
 
 
 def rule(n: int, q: np.ndarray, method: str, *, weak: bool, dtype: np.dtype, nans: bool) -> Rule:
@@ -107,17 +128,31 @@ def rule(n: int, q: np.ndarray, method: str, *, weak: bool, dtype: np.dtype, nan
     Statistician 50(4), 361-365, 1996, and NumPy's four others, with NumPy's order of operations. `weak` says that `q`
     was a number of Python's, which does not widen the result.
     """
+    return _rule(n, n, n - 1, q, method, weak=weak, dtype=dtype, nans=nans)
+
+
+def rule_of_lines(number: np.ndarray, q: np.ndarray, method: str, *, weak: bool, dtype: np.dtype) -> Rule:
+    """The same of lines that have so many numbers each, before the others; NaN where there is none."""
+    n = np.maximum(number, 1)[None]
+    q = q.reshape(-1, *(1,) * number.ndim)
+    kind = q.dtype if q.dtype.kind == "f" else n.dtype  # NumPy's number of elements does not widen it
+    found = _rule(n, n.astype(kind), (n - 1).astype(kind), q, method, weak=False, dtype=dtype, nans=False)
+    return replace(found, n=number, weak=weak)
+
+
+def _rule(n: Any, many: Any, last: Any, q: np.ndarray, method: str, *, weak: bool, dtype: np.dtype, nans: bool) -> Rule:
+    """The rule, given `n`, and `n` and ``n - 1`` as numbers to multiply with."""
     if method == "inverted_cdf":
-        return Rule(n, _up(n * q - 1, n, odd=False), None, None, dtype, nans)
+        return Rule(n, _up(many * q - 1, n, odd=False), None, None, dtype, nans)
     if method == "closest_observation":
-        return Rule(n, _up(n * q - 1 - 0.5, n, odd=True), None, None, dtype, nans)
+        return Rule(n, _up(many * q - 1 - 0.5, n, odd=True), None, None, dtype, nans)
     if method in PLOTTING:
         alpha, beta = PLOTTING[method]
-        place = n * q + (alpha + q * (1 - alpha - beta)) - 1
+        place = many * q + (alpha + q * (1 - alpha - beta)) - 1
     elif method == "averaged_inverted_cdf":
-        place = n * q - 1
+        place = many * q - 1
     else:
-        place = (n - 1) * q
+        place = last * q
     whole: dict[str, Callable[[Any], Any]] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
     one = whole.get(method)
     if one is not None or (method == "linear" and place.dtype.kind in "iu"):
@@ -128,7 +163,7 @@ def rule(n: int, q: np.ndarray, method: str, *, weak: bool, dtype: np.dtype, nan
     high = low + 1
     # Outside, NumPy counts the weight from the element that it takes instead: index -1 (the last) or 0. This decides
     # the results for infinities and signed zeros.
-    for outside, instead in ((place >= n - 1, -1), (place < 0, 0)):
+    for outside, instead in ((place >= last, -1), (place < 0, 0)):
         low[outside] = high[outside] = instead
     weight = place - low
     if method == "averaged_inverted_cdf":
@@ -145,6 +180,12 @@ def median_rule(n: int, dtype: np.dtype, nans: bool) -> Rule:
     return Rule(n, np.array([(n - 1) // 2]), None if n % 2 else np.array([n // 2]), None, dtype, nans, mean=True)
 
 
+def median_of_lines(number: np.ndarray, dtype: np.dtype) -> Rule:
+    """The median of lines that have so many numbers each, before the others; NaN where there is none."""
+    n = np.maximum(number, 1)[None]
+    return Rule(number, (n - 1) // 2, n // 2, None, dtype, nans=False, mean=True)
+
+
 def _up(place: np.ndarray, n: int, *, odd: bool) -> np.ndarray:
     """Each place rounded up to a rank; with `odd`, a place that is an even rank moves up to the next."""
     low = np.floor(place)
@@ -155,28 +196,52 @@ def _up(place: np.ndarray, n: int, *, odd: bool) -> np.ndarray:
     return ranks
 
 
+LineRule = Callable[[np.ndarray], Rule]
+"""Gives the quantiles of lines that have so many numbers each."""
+
+
 @dataclass(frozen=True, eq=False)
 class WholeLines:
-    """Quantiles of blocks that have the reduced axes in full: a function for `map`."""
+    """Quantiles of blocks that have the reduced axes in full: a function for `map`.
+
+    With `of_lines` NaN are left out: it gives the rule of lines with some.
+    """
 
     rule: Rule
     axes: tuple[int, ...]
     scalar: bool
     keepdims: bool
+    of_lines: LineRule | None = None
 
     def __call__(self, block: Any) -> Any:
         """Quantiles of one block, along a new first axis unless `scalar`."""
         kept = tuple(a for a in np.arange(block.ndim).tolist() if a not in self.axes)
         native = block.dtype.newbyteorder("=")
         turned, sides = block.transpose((*kept, *self.axes)), (*[block.shape[a] for a in kept], -1)
-        if isinstance(block, np.ndarray):  # each line in one piece: else NumPy copies it once more, to partition it
-            lines = np.array(turned, native, order="C").reshape(sides)
+        on_cpu = isinstance(block, np.ndarray)
+        # Each line in one piece: else NumPy copies it once more, to partition it.
+        lines = np.array(turned, native, order="C").reshape(sides) if on_cpu else turned.reshape(sides)
+        missing = None
+        if self.of_lines is not None:
+            missing = np.isnan(lines).sum(-1)
+            if on_cpu and not missing.any() and not is_trial():
+                missing = None
+        if on_cpu and missing is None:
             lines.partition(self.rule.ranks(), -1)
         else:
-            lines = np.sort(turned.reshape(sides), -1)  # CuPy's partition does not know where NaN belongs
-        found = self.rule.result(lambda ranks: np.moveaxis(lines[..., np.asarray(ranks, like=lines)], -1, 0))
+            lines = np.sort(lines, -1)  # CuPy's partition does not know where NaN belongs
+        if self.of_lines is not None and missing is not None:
+            rule = self.of_lines(lines.shape[-1] - on_host(missing))
+            found = rule.result(lambda ranks: along_first(lines, ranks))
+        else:
+            found = self.rule.result(lambda ranks: np.moveaxis(lines[..., np.asarray(ranks, like=lines)], -1, 0))
         shape = [1 if a in self.axes else n for a, n in enumerate(block.shape) if self.keepdims or a not in self.axes]
         return found.reshape(shape if self.scalar else (found.shape[0], *shape))
+
+
+def along_first(lines: Any, ranks: np.ndarray) -> Any:
+    """Elements of lines along the last axis, at ranks along a first one."""
+    return np.moveaxis(np.take_along_axis(lines, np.asarray(np.moveaxis(ranks, 0, -1), like=lines), -1), -1, 0)
 
 
 def strips(block: Any, axes: tuple[int, ...]) -> Iterator[Any]:
@@ -209,6 +274,9 @@ class Digits(Fold):
     prefixes, ranks : numpy.ndarray
         For each order statistic (along the first axis) and each line, the known bits, and the rank among the keys that
         begin with them.
+    of_lines : callable, optional
+        For the first pass, if NaN are left out: the rule of lines with so many numbers, which gives the ranks. A third
+        result is how many numbers each line has.
     """
 
     axes: tuple[int, ...]
@@ -216,6 +284,7 @@ class Digits(Fold):
     bits: int
     prefixes: np.ndarray
     ranks: np.ndarray
+    of_lines: LineRule | None = None
 
     def __post_init__(self) -> None:
         rows = self.prefixes.reshape(len(self.prefixes), -1)
@@ -226,19 +295,25 @@ class Digits(Fold):
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        found: Any = None
+        found: Value = () if value is None else value
         for part in strips(blocks[0], self.axes) if self.strip else blocks:
             counts = self._counted(part, box, trial=not nest.outputs)
-            found = counts if found is None else np.add(found, counts, out=found)
-        return (found,) if value is None else (np.add(value[0], found, out=found),)
+            if found:  # new arrays take the sums: `value` stays as it was
+                counts = tuple([np.add(one, new, out=new) for one, new in zip(found, counts, strict=True)])
+            found = counts
+        return found
 
     def combine(self, left: Value, right: Value) -> Value:
-        return (left[0] + right[0],)
+        return tuple([one + other for one, other in zip(left, right, strict=True)])
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         below = value[0].cumsum(-1)  # of each bin and those before it
         prefixes, ranks = (self._part(known, box) for known in (self.prefixes, self.ranks))
         shape = prefixes.shape
+        numbers: tuple[Any, ...] = ()
+        if self.of_lines is not None:
+            ranks = self.of_lines(on_host(value[1])).all_ranks()
+            numbers = (value[1].reshape(1, *shape[1:]),)
         prefixes, ranks = (np.asarray(known.reshape(len(known), -1), like=below) for known in (prefixes, ranks))
         new_prefixes, new_ranks = np.empty_like(prefixes), np.empty_like(ranks)
         for row, group in enumerate(self.__dict__["groups"]):
@@ -252,7 +327,7 @@ class Digits(Fold):
                 new_prefixes[row] = digit
             else:
                 new_prefixes[row] = (prefixes[row] << prefixes.dtype.type(self.bits)) | digit
-        return new_prefixes.reshape(shape), new_ranks.reshape(shape)
+        return new_prefixes.reshape(shape), new_ranks.reshape(shape), *numbers
 
     @property
     def data_independent(self) -> bool:
@@ -271,8 +346,11 @@ class Digits(Fold):
     def _part(self, known: np.ndarray, box: Region) -> np.ndarray:
         return known[(slice(None), *(side for a, side in enumerate(box) if a not in self.axes))]
 
-    def _counted(self, block: Any, box: Region, *, trial: bool) -> Any:
-        """Counts of a block's keys, by prefix, line and bin. For a trial all have the first prefix: that takes most."""
+    def _counted(self, block: Any, box: Region, *, trial: bool) -> Value:
+        """Counts of a block's keys, by prefix, line and bin. For a trial all have the first prefix: that takes most.
+
+        With `of_lines`, how many of each line's elements are numbers besides.
+        """
         kept = tuple(a for a in range(block.ndim) if a not in self.axes)
         lines, bins = math.prod(block.shape[a] for a in kept), 1 << self.bits
         # A trial's block may be one of several lines, or have sides of 1, which spare a copy. It takes all the same.
@@ -296,4 +374,6 @@ class Digits(Fold):
                 chosen += np.broadcast_to(offsets, keys.shape)[where]
             if chosen.size:
                 counts[row] = np.bincount(chosen, minlength=lines * bins).reshape(lines, bins)
-        return counts
+        if self.of_lines is None:
+            return (counts,)
+        return counts, (keys != ~number(0)).sum(-1)  # the greatest key is that of NaN

@@ -44,6 +44,8 @@ ARGUMENTS: dict[str, Callable[..., Any]] = {
     "einsum": lambda x, **o: cf.einsum("ij,kj->ik", x, X, **o),
     "quantile": lambda x, **o: cf.quantile(x, 0.5, **o),
     "percentile": lambda x, **o: cf.percentile(x, 50, axis=0, **o),
+    "nanquantile": lambda x, **o: cf.nanquantile(x, 0.5, **o),
+    "nanpercentile": lambda x, **o: cf.nanpercentile(x, 50, axis=0, **o),
     "rechunk": lambda x, **o: cf.rechunk(x, (2, 2), **{"out": "y.zarr", **o}),
     "roll": lambda x, **o: cf.roll(x, 1, 0, **o),
     "pad": lambda x, **o: cf.pad(x, 1, **o),

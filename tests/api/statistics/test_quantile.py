@@ -17,7 +17,15 @@ from support.devices import CHECKING, Place, everywhere, on_cpu_and_gpu, same
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
+from chunkflow.api.statistics.quantile import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+    unique,
+)
 from chunkflow.kernels.statistics.quantile import METHODS, STRIP, Digits, rule, strips
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype, to_keys
 from chunkflow.testing import CountingSource
@@ -110,6 +118,92 @@ def test_several_passes(place: Place) -> None:
     same(median(x, 0, **whole), np.median(x, 0))
 
 
+def _some_missing(x: np.ndarray, places: np.ndarray) -> np.ndarray:
+    found = x.copy()
+    if x.dtype.kind == "f":
+        found[places] = np.nan
+    return found
+
+
+@given(
+    x=npst.arrays(
+        st.sampled_from(("f4", "f8", "i2")), npst.array_shapes(max_dims=3, max_side=7), elements=st.integers(-90, 90)
+    ),
+    q=QS,
+    method=st.sampled_from(METHODS),
+    keepdims=st.booleans(),
+    chunks=st.sampled_from([None, 2, 3]),
+    place=st.sampled_from(CHECKING),
+    budget=st.sampled_from([100_000, 20_000_000]),
+    data=st.data(),
+)
+@settings(max_examples=25)
+def test_quantiles_without_nan_as_numpy(
+    x: np.ndarray, q: Any, method: str, keepdims: bool, chunks: Any, place: Place, budget: int, data: Any
+) -> None:
+    x = _some_missing(x, data.draw(npst.arrays("?", x.shape)))
+    axis = data.draw(st.one_of(st.none(), st.integers(-x.ndim, x.ndim - 1), st.just(tuple(range(x.ndim))[:2])))
+    options = {"chunks": chunks, "budget": budget, "device": place.device()}
+    got = nanquantile(x, q, axis, method, keepdims, **options)
+    np.testing.assert_array_equal(got, quiet(np.nanquantile, x, q, axis=axis, method=method, keepdims=keepdims))
+    expected = quiet(np.nanmedian, x, axis=axis, keepdims=keepdims)
+    same(nanmedian(x, axis, keepdims, **options), expected)
+    same(nanmedian(cf.open(x), axis, keepdims, chunks=chunks).compute(budget=budget, device="cpu"), expected)
+
+
+@everywhere
+def test_lines_without_nan_in_several_passes(place: Place) -> None:
+    x = np.random.default_rng(0).standard_normal((50, 60)).astype("f4")
+    x[x > 1], x[:, 3], x[0, 0] = np.nan, np.nan, np.inf
+    options = {"budget": place.budget(4_000_000), "device": place.device()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for axis in (None, 0):
+            same(nanpercentile(x, [1, 99.5], axis, chunks=(40, 50), **options), np.nanpercentile(x, [1, 99.5], axis))
+        same(nanmedian(x, 1, **options), np.nanmedian(x, 1))
+
+
+def test_nan_takes_no_further_pass(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((400, 1000)).astype("f4")
+    x[::3] = np.nan
+    source = CountingSource(x)
+    same(nanmedian(source, chunks=(50, 1000), budget=200_000_000, device="cpu"), np.nanmedian(x))
+    assert source.bytes_read == 2 * x.nbytes
+    zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(60, 300), dtype="f4")[...] = x
+    same(nanmedian(tmp_path / "x.zarr", budget=400_000, device="cpu"), np.nanmedian(x))
+    np.save(tmp_path / "x.npy", x)
+    same(nanmedian(tmp_path / "x.npy", 0, budget=300_000, device="cpu"), np.nanmedian(x, 0))
+
+
+@given(
+    x=npst.arrays(st.sampled_from(("f4", "i4")), (4, 5, 3), elements=st.integers(-9, 9)),
+    weights=npst.arrays("i4", (4, 5, 3), elements=st.integers(0, 5)),
+    q=st.sampled_from([0.3, [0.0, 0.5, 1.0], np.float32(0.2)]),
+    axis=st.sampled_from([None, 0, -1, (0, 2), (2, 0)]),
+    skip=st.booleans(),
+    keepdims=st.booleans(),
+    place=st.sampled_from(CHECKING),
+    data=st.data(),
+)
+@settings(max_examples=30)
+def test_weighted_quantiles_as_numpy(
+    x: np.ndarray, weights: np.ndarray, q: Any, axis: Any, skip: bool, keepdims: bool, place: Place, data: Any
+) -> None:
+    weights[:, :, 0] += 1
+    weights += weights.sum(axis=axis, keepdims=True) == 0  # a line of zeros is refused
+    x = _some_missing(x, data.draw(npst.arrays("?", x.shape))) if axis is None else x
+    if skip:
+        weights = weights + 1  # NumPy refuses lines of which all that is not NaN has no weight
+    if axis is not None and not skip and data.draw(st.booleans()):  # NumPy fails for these in nanquantile
+        weights = weights[tuple(slice(None) if a in np.atleast_1d(axis) % 3 else 0 for a in range(3))] + 1
+        weights = weights.T if axis == (2, 0) else weights
+    ours, numpys = (nanquantile, np.nanquantile) if skip else (quantile, np.quantile)
+    how: dict[str, Any] = {"axis": axis, "method": "inverted_cdf", "keepdims": keepdims, "weights": weights}
+    expected = quiet(numpys, x, q, **how)
+    np.testing.assert_array_equal(ours(x, q, **how, budget=1_000_000, device=place.device()), expected)
+    np.testing.assert_array_equal(ours(cf.open(x), q, **how).compute(device="cpu"), expected)
+
+
 @everywhere
 def test_special_values(place: Place) -> None:
     x = np.array([[1.0, np.nan, -0.0, 3.0], [np.inf, 2.0, -0.0, -np.inf], [4.0, 1.0, -0.0, 5.0]])
@@ -159,6 +253,12 @@ def test_arrays_without_elements() -> None:
     with pytest.warns(RuntimeWarning):
         same(median(none, 1, device="cpu"), np.full(3, np.nan, "f4"))
     same(quantile(np.ones((2, 3)), [], 0, device="cpu"), np.empty((0, 3)))
+    same(nanquantile(none, [0.5, 1], 1, device="cpu"), np.full((2, 3), np.nan))
+    same(nanmedian(none, 0, device="cpu"), np.zeros(0, "f4"))
+    with pytest.raises(errors.ArgumentError, match="negative"):
+        quantile(np.ones(3), 0.5, method="inverted_cdf", weights=[1, -1, 1], device="cpu")
+    with pytest.raises(errors.ArgumentError, match="all zero"):
+        quantile(np.ones(3), 0.5, method="inverted_cdf", weights=[0, 0, 0], device="cpu")
     same(unique(np.zeros((0, 2), "i2"), device="cpu"), np.zeros(0, "i2"))
     same(quantile(np.full((), 3.0), 0.5, device="cpu"), np.float64(3))
     same(median(np.array([3], "i4"), chunks=1, device="cpu"), np.float64(3))
@@ -243,6 +343,11 @@ X = Untouchable("f8", 4, 5)
         (quantile, (X, 0.5, 2), {}, errors.ArgumentError, "axis=2"),
         (quantile, (X, 0.5), {"chunks": (2, 2, 2)}, errors.ArgumentError, "3 entries"),
         (quantile, (X, 0.5, 0), {"out": np.zeros(4)}, errors.ArgumentError, "4"),
+        (nanquantile, (X, 0.5), {"method": "best"}, errors.ArgumentError, "'best' is none of"),
+        (nanmedian, (Untouchable("c8", 4),), {}, errors.ArgumentTypeError, "complex64"),
+        (quantile, (X, 0.5), {"weights": X}, errors.ArgumentError, "only method='inverted_cdf'"),
+        (quantile, (X, 0.5), {"weights": np.ones(4), "method": "inverted_cdf"}, errors.ArgumentTypeError, "which axis"),
+        (quantile, (X, 0.5, 1, "inverted_cdf"), {"weights": np.ones(4)}, errors.ArgumentError, "axis=1"),
         (percentile, (X, 101), {}, errors.ArgumentError, "from 0 to 100"),
         (median, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
         (median, (X,), {"out": np.zeros((), "i4")}, errors.ArgumentTypeError, "int32"),

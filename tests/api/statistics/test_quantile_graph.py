@@ -64,6 +64,14 @@ def test_methods_and_special_numbers(method: str) -> None:
             )
 
 
+def test_nan_is_left_out_of_short_lines() -> None:
+    x = X.copy()
+    x[X > 20] = np.nan
+    same(np.nanmedian(cf.open(x), axis=0).to_dask(**HOW).compute(), np.nanmedian(x, axis=0))
+    with pytest.raises(UnsupportedError, match="nanmedian"):
+        np.nanmedian(cf.open(x)).to_dask(**HOW)
+
+
 @everywhere
 @pytest.mark.usefixtures("small")
 def test_on_any_device(place: Place) -> None:
