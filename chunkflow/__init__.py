@@ -17,6 +17,7 @@ from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.api.mapping import blockwise, map
 from chunkflow.api.rearrange.join import concatenate, pad, stack
+from chunkflow.api.rearrange.masks import argwhere, extract, flatnonzero
 from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
 from chunkflow.api.rearrange.take import compress, take
 from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
@@ -77,6 +78,7 @@ __all__ = [
     "apply_ufunc",
     "argmax",
     "argmin",
+    "argwhere",
     "average",
     "bincount",
     "blockwise",
@@ -96,7 +98,9 @@ __all__ = [
     "einsum",
     "errors",
     "explain",
+    "extract",
     "fft",
+    "flatnonzero",
     "flip",
     "from_dask",
     "gram",

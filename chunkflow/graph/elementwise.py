@@ -42,7 +42,7 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
         raise UnsupportedError(f"{name}: none of its arrays is an expression: chunkflow.open makes one of an array")
     rest = {key: value for key, value in kwargs.items() if key not in named} | dict(whole)
     own = fn if isinstance(fn, np.ufunc) and not is_elementwise(fn) else None
-    request = Request(declare_map(work, rest), arrays, Options(), fn=own, shapes_only=True)
+    request = Request(declare_map(work, rest), arrays, Options(), fn=own, shapes_only=True, elementwise=True)
     node = op_node(request, name, key_of(fn, args, {**kwargs, **whole}))
     if own is not None:  # what the user's function raises is his
         node.check()

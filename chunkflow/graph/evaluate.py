@@ -95,12 +95,12 @@ class Evaluation:
             self._refuse_ahead(wanted)
         folder: list[Path] = []
         numbers, passes = itertools.count(), current()
-        room = _room(self.options) if passes is None else max(LEAST, int(passes.limit) // SHARE)
+        held = room(self.options) if passes is None else max(LEAST, int(passes.limit) // SHARE)
 
         def place(node: Node) -> Any:
             if node in wanted:
                 return wanted[node]
-            if (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= room:
+            if (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= held:
                 return None
             if passes is not None:
                 return passes.place(ArraySpec(node.name, node.spec.shape, node.spec.dtype))
@@ -439,7 +439,7 @@ def placeholders(nodes: Sequence[Node]) -> dict[Node, Any]:
     }
 
 
-def _room(options: Options) -> int:
+def room(options: Options) -> int:
     """Most bytes of an intermediate result that stays in the host's memory."""
     device, free = devices.resolve(options.device), host.available_memory()
     limits = [] if free is None else [free]

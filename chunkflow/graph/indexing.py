@@ -11,7 +11,10 @@ import numpy as np
 
 from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice
 from chunkflow.core.grid import Shape
+from chunkflow.engine.dry_run import apart
+from chunkflow.engine.options import Options
 from chunkflow.errors import PlaceError, UnsupportedError
+from chunkflow.graph.masks import counted, marked
 from chunkflow.graph.nodes import Lazy, Node
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import pointed, sliced, viewed
@@ -52,8 +55,12 @@ def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
     IndexError
         There is no such element or axis.
     UnsupportedError
-        The index is an expression: the shape of the result depends on its elements.
+        The index is dask's array, or an expression that is too large to be computed at once.
     """
+    if (alone := _mask(index, node.shape)) is not None:
+        mask, at = alone
+        with apart():
+            return marked(node, counted(mask, Options()), at)
     parsed = _parsed(index, node.shape, outer)
     if not parsed.arrays:
         return _basic(node, parsed)
@@ -63,6 +70,42 @@ def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
             cuts[axis] = AxisPlaces(places)
         return _basic(node, _Index(cuts, {}, parsed.single, parsed.order))
     return _advanced(node, parsed)
+
+
+def _mask(index: Any, shape: Shape) -> tuple[Node, int] | None:
+    """The one entry of an index that is an expression of bools, and its first axis; None if it is not so.
+
+    Along one axis of several a mask becomes places.
+    """
+    entries = list(index) if isinstance(index, tuple) else [index]
+    lazy = [entry for entry in entries if isinstance(entry, Lazy)]
+    if len(lazy) != 1 or lazy[0]._node.spec.dtype != bool:
+        return None
+    mask = lazy[0]._node
+    others = [entry for entry in entries if entry is not lazy[0]]
+    if not mask.shape or (len(mask.shape) == 1 < len(shape)) or not all(map(_is_everything, others)):
+        return None
+    before = entries[: [entry is lazy[0] for entry in entries].index(True)]
+    width = len(others) - others.count(Ellipsis) + len(mask.shape)
+    if others.count(Ellipsis) > 1 or width > len(shape):
+        return None  # which is refused as of any array
+    at = len(before) - before.count(Ellipsis) + (len(shape) - width if Ellipsis in before else 0)
+    check_fits(mask.shape, shape, at)
+    return mask, at
+
+
+def _is_everything(entry: Any) -> bool:
+    return entry is Ellipsis or (isinstance(entry, slice) and entry == slice(None))
+
+
+def check_fits(mask: Shape, shape: Shape, at: int) -> None:
+    """Refuse a mask of another shape than the axes of an array from `at` on have."""
+    for axis, n in enumerate(mask, at):
+        if n != shape[axis]:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis}; size of axis is {shape[axis]} but size "
+                f"of corresponding boolean axis is {n}"
+            )
 
 
 def _basic(node: Node, index: _Index) -> Node:
@@ -184,16 +227,13 @@ def _entries(index: Any, shape: Shape) -> list[Any]:
         entries.append(Ellipsis)
     at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
     entries[at : at + 1] = [slice(None)] * (len(shape) - used)
+    with apart():  # the index fits so far: now it is computed
+        entries = [part for e in entries for part in (_entry(np.asarray(e)) if isinstance(e, Lazy) else [e])]
     found: list[Any] = []
     axis = 0
     for entry in entries:
         if isinstance(entry, np.ndarray) and entry.dtype == bool:
-            for d, n in enumerate(entry.shape):
-                if n != shape[axis + d]:
-                    raise IndexError(
-                        f"boolean index did not match indexed array along axis {axis + d}; size of axis is "
-                        f"{shape[axis + d]} but size of corresponding boolean axis is {n}"
-                    )
+            check_fits(entry.shape, shape, axis)
             found += entry.nonzero()
         else:
             found.append(entry)
@@ -205,6 +245,8 @@ def _width(entry: Any) -> int:
     """How many axes an entry is for."""
     if entry is None or entry is Ellipsis:
         return 0
+    if isinstance(entry, Lazy):
+        return len(entry._node.shape) if entry._node.spec.dtype == bool else 1
     return entry.ndim if isinstance(entry, np.ndarray) and entry.dtype == bool else 1
 
 
@@ -212,12 +254,10 @@ def _entry(entry: Any) -> Sequence[Any]:
     """An entry of an index, arrays of places or bools as NumPy's."""
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return [entry]
-    if isinstance(entry, Lazy) or is_dask_array(entry):
-        raise UnsupportedError(
-            f"x[...] with an index that is an expression, of dtype {entry.dtype}: how many elements it picks is not "
-            "known. compute() the index first; np.where(mask, x, other) and where= of a reduction take a mask that "
-            "is an expression, and chunkflow.take(table, x) looks elements up"
-        )
+    if is_dask_array(entry):
+        raise UnsupportedError(f"x[...] with dask's array of dtype {entry.dtype}: give chunkflow.from_dask(index)")
+    if isinstance(entry, Lazy) and entry._node.shape:
+        return [entry]
     listed = isinstance(entry, _LISTS)
     if listed or (hasattr(entry, "__array__") and np.ndim(entry)):
         found = np.asarray(entry)

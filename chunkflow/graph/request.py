@@ -40,6 +40,8 @@ class Request:
         Values that the caller gets after the result, as they are.
     results : int
         How many results an operation of ours gives.
+    elementwise : bool
+        Whether each element of the result depends on those at its place alone, whatever shape the arrays have.
     """
 
     declare: Declare
@@ -52,6 +54,7 @@ class Request:
     keeps: bool = False
     beside: tuple[Any, ...] = ()
     results: int = 1
+    elementwise: bool = False
 
     @property
     def number(self) -> int:

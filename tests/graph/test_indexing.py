@@ -14,6 +14,7 @@ from support.devices import Place, on_cpu_and_gpu, same
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.testing import CountingSource
 
 SHAPE = (5, 1, 7, 4)
 X = np.random.default_rng(0).integers(0, 1000, SHAPE).astype("i4")
@@ -147,3 +148,50 @@ def test_tables_that_are_none(table: str) -> None:
     tables = {"lazy": cf.open(X) + 1, "large": np.broadcast_to(1.0, 1 << 28), "2-D": np.ones((2, 2))}
     with pytest.raises(errors.UnsupportedError):
         cf.take(tables[table], cf.open(X), 0)
+
+
+# -- Masks that are expressions ----------------------------------------------------------------------------------------
+
+
+@given(st.data(), st.sampled_from(["memory", "npy", "f", "zarr"]), st.sampled_from(["64kB", "64MB"]))
+@settings(max_examples=60, deadline=None)
+def test_masks_that_are_expressions(stored: dict[str, Any], data: st.DataObject, where: str, budget: str) -> None:
+    first, last = sorted(data.draw(st.lists(st.integers(0, 4), min_size=2, max_size=2, unique=True)))
+    side = (0,) * first + (slice(None),) * (last - first) + (0,) * (4 - last)  # the axes that the mask is for
+    least, before = data.draw(st.sampled_from([-1, 300, 900, 990, 1000])), (slice(None),) * first
+    lazy, array = cf.open(stored[where]), X
+    mask, expected_mask = lazy[side] > least, X[side] > least
+    what = data.draw(st.sampled_from(["source", "expression", "stored"]))
+    if what == "expression":
+        lazy, array = lazy * 2 + np.arange(4), array * 2 + np.arange(4)
+    elif what == "stored":
+        lazy, array = np.cumsum(lazy, 0), np.cumsum(array, 0)
+    found, expected = lazy[(*before, mask)], array[(*before, expected_mask)]
+    assert found.shape == expected.shape
+    same(found.compute(device="cpu", budget=budget), expected)
+    for one, other in zip(np.nonzero(mask), np.nonzero(expected_mask), strict=True):
+        same(one.compute(device="cpu", budget=budget), other)
+
+
+@on_cpu_and_gpu
+def test_elements_of_a_mask_in_other_operations(place: Place, stored: dict[str, Any]) -> None:
+    device, wanted = place.device(), X[X > 500]
+    for source in stored.values():
+        x = cf.open(source)
+        picked = x[x > 500]
+        total, least, some = cf.compute(picked.sum(), picked.min(), (picked / 2)[::3], device=device)
+        assert (total, least) == (wanted.sum(), wanted.min())
+        same(some, (wanted / 2)[::3])
+        same(picked[picked < 700].compute(device=device), wanted[wanted < 700])
+        same(x[[4], :, x[0, 0, :, 0] > 500, None].compute(device=device), X[[4], :, X[0, 0, :, 0] > 500, None])
+        same(x[np.argmax(x[:, 0, 0, 0])].compute(device=device), X[np.argmax(X[:, 0, 0, 0])])
+
+
+@pytest.mark.parametrize("index", [lambda x: x[0] > 3, lambda x: (x > 3, 1), lambda x: (..., x > 3, ...)])
+def test_a_mask_that_does_not_fit_is_not_computed(index: Any) -> None:
+    source = CountingSource(X)
+    with pytest.raises(IndexError):
+        X[index(X)]
+    with pytest.raises(IndexError):
+        cf.open(X)[index(cf.open(source))]
+    assert not source.reads

@@ -114,7 +114,6 @@ REFUSED_VALUES: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("linalg.norm", "of matrices the orders 2, -2 and nuc", lambda x: np.linalg.norm(x, 2, (0, 1))),
     ("outer", "arrays of several dimensions", lambda x: np.outer(x, x[0, 0])),
     ("einsum", "an index twice in one array, or indices as lists", lambda x: np.einsum("iij->ij", x[:4, :4])),
-    ("where", "the condition alone", lambda x: np.where(x)),
     ("astype, zeros_like, ones_like, full_like", "dtypes that are of no numbers", lambda x: np.astype(x, "U5")),
     ("sum, prod, mean, var, std", "for complex numbers a real `dtype`", lambda x: np.sum(x + 0j, dtype="c16") if x is X
      else np.sum(x + 0j, dtype="f8")),

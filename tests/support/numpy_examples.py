@@ -157,7 +157,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.fft.irfftn: [lambda z, **_: np.fft.irfftn(z)],
     np.take: [lambda x, **_: np.take(x, -1, axis=1), lambda x, **_: np.take(x, [[2, 0], [-1, 2]], axis=1)],
     np.compress: [lambda x, **_: np.compress([True, False, True], x, axis=1)],
-    np.extract: [lambda x, **_: np.extract(np.arange(X.size) % 3 == 0, x)],
+    np.extract: [lambda x, **_: np.extract(np.arange(X.size) % 3 == 0, x), lambda x, **_: np.extract(x > 1, x + 1)],
+    np.nonzero: [lambda x, **_: np.nonzero(x > 1), lambda i, **_: np.nonzero(i)],
+    np.flatnonzero: [lambda x, **_: np.flatnonzero(x > 1)],
+    np.argwhere: [lambda x, **_: np.argwhere(x > 1)],
     np.choose: [lambda x, y, **_: np.choose(x > 0, [x, y * 2]), lambda i, **_: np.choose(i, [3, i], mode="wrap")],
     np.searchsorted: [lambda x, **_: np.searchsorted(np.sort(Y.ravel()), x, side="right")],
 }

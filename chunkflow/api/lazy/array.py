@@ -83,8 +83,10 @@ class Array(Collection):
     for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`:
     these take ``budget=``, ``device=`` and ``progress=``, which operations on expressions refuse. What has a length
     that only the values tell runs at once, and takes them: `chunkflow.unique`, `bincount` and `label_statistics`.
-    `chunkflow.open` makes one. Indices are NumPy's, lists and masks in memory included: chunks that hold no wanted
-    element are never read.
+    `chunkflow.open` makes one. Indices are NumPy's, lists and masks included: chunks that hold no wanted element are
+    never read. An index that is an expression is computed at once, where it is given: of ``x[x > 3]`` the shape is
+    known then. Of such a mask a bit is kept for each element, in memory or in a temporary file, and of any other index
+    the array. A ``with chunkflow.Budget(...)`` around it bounds that run.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from chunkflow.api.lazy import fill, numpy_functions, tables
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, product
-from chunkflow.api.rearrange import join, rearrange
+from chunkflow.api.rearrange import join, masks, rearrange
 from chunkflow.api.rearrange import take as places
 from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
@@ -128,7 +128,8 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays tile split"),
     **_alike(np, numpy_functions, "array_split append select rot90 column_stack unstack inner"),
     **_alike(np, places, "take compress"),
-    **_alike(np, tables, "extract choose searchsorted interp digitize isin"),
+    **_alike(np, masks, "extract nonzero flatnonzero argwhere"),
+    **_alike(np, tables, "choose searchsorted interp digitize isin"),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),
@@ -171,7 +172,6 @@ _ADVICE = {
     "hfft ihfft": "use np.fft.irfft of the conjugate, or np.fft.rfft",
     "fftshift ifftshift": "use np.roll(x, n // 2, axis)",
     "convolve correlate": "use chunkflow.fft.convolve, or map_overlap",
-    "nonzero argwhere flatnonzero": "its length is not known before: use np.where(mask, x, other)",
     "put putmask place copyto fill_diagonal put_along_axis": "expressions do not change: use np.where(mask, value, x)",
     "save savez savez_compressed savetxt": "use to_npy() or to_zarr()",
     "array_repr array_str array2string": "use repr(x), or compute() first",

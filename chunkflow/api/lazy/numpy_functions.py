@@ -11,7 +11,7 @@ import numpy as np
 
 from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.linalg import product
-from chunkflow.api.rearrange import join, rearrange
+from chunkflow.api.rearrange import join, masks, rearrange
 from chunkflow.api.reductions import extremes
 from chunkflow.api.reductions.request import begins
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
@@ -232,13 +232,11 @@ def require_dims(x: Any, number: int) -> Any:
 
 
 def where(condition: Any, *branches: Any) -> Any:
-    """As `numpy.where`, of three arguments."""
+    """As `numpy.where`; of one argument as `numpy.nonzero`."""
     if len(branches) == 1:
         raise ArgumentError("np.where takes both branches, or neither")
     if not branches:
-        raise UnsupportedError(
-            "np.where(condition) gives as many places as there are: count them with np.count_nonzero, or compute()"
-        )
+        return masks.nonzero(condition)
     return mapped(np.where, condition, *branches)
 
 

@@ -76,9 +76,3 @@ def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
     """As `numpy.isin`."""
     check_eager("np.isin", test_elements=test_elements)
     return applied(np.isin, (element,), {}, {"test_elements": np.asarray(test_elements), **kwargs})
-
-
-def extract(condition: Any, arr: Any) -> Any:
-    """As `numpy.extract`, by a condition in memory."""
-    check_eager("np.extract", condition=condition)
-    return places.compress(np.ravel(condition), arr, None)

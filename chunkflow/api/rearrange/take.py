@@ -101,8 +101,8 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[
 
     Parameters
     ----------
-    condition : array_like of bool
-        One for each place along the axis. If it is shorter, the rest is left out.
+    condition : array_like of bool, or expression
+        One for each place along the axis. If it is shorter, the rest is left out. An expression is computed at once.
     a : array_like, str or path
         The array: see `chunkflow.open`.
     axis : int, optional
@@ -121,7 +121,9 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[
     array([[0, 2],
            [3, 5]])
     """
-    check_eager("compress", condition=condition)
+    if isinstance(condition, Lazy) and axis in (None, 0) and condition._node.shape == spec_of(a).shape:
+        whole = type(condition)(indexed(node_of(a), condition))
+        return moved(whole, Options(**options))
     holds = np.asarray(condition)
     if holds.ndim != 1:
         raise ArgumentError(f"condition has {holds.ndim} dimensions: give one of 1 dimension, or use x[condition]")

@@ -173,7 +173,7 @@ def _put(out: np.ndarray, into: Sequence[slice | np.ndarray], box: np.ndarray) -
         out[tuple(into)] = box
 
 
-class _Some(Unviewed):
+class Some(Unviewed):
     """Some elements of a source, which is closed with this one. `how` says which."""
 
     def __init__(self, source: Source, spec: ArraySpec, how: Any) -> None:
@@ -192,7 +192,7 @@ class _Some(Unviewed):
         self._source.close()
 
 
-class TakenSource(_Some):
+class TakenSource(Some):
     """The elements of a source at some places along axes."""
 
     def __init__(self, source: Source, places: Places) -> None:
@@ -231,7 +231,7 @@ class TakenSource(_Some):
             _put(out, into, _picked(strip, picks))
 
 
-class PointsSource(_Some):
+class PointsSource(Some):
     """The elements of a source at points, along the axes of `pointed_spec`."""
 
     def __init__(self, source: Source, axes: Sequence[int], points: np.ndarray, at: int) -> None:

@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
 import chunkflow as cf
+from chunkflow.core import grid
 from chunkflow.core.grid import Region, shape_of
 from chunkflow.stores import Source, open_source
+from chunkflow.stores.views.marked import MarkedSource, Marks
 from chunkflow.stores.views.taken import PointsSource, TakenSource
 from chunkflow.testing import CountingSource, SourceContract
 
 
-def _spread(array: np.ndarray, folder: Path, name: str) -> tuple[Source, np.ndarray]:
+def _spread(array: np.ndarray, folder: Path, name: str, places: np.ndarray) -> tuple[Source, np.ndarray]:
     """A source of a larger array, and the places along its first axis that have the array's elements."""
-    places = np.random.default_rng(0).permutation(3 * len(array))[: len(array)]
     wide = np.zeros((3 * len(array), *array.shape[1:]), array.dtype)
     wide[places] = array
     if name.endswith(".npy"):
@@ -34,7 +38,10 @@ class TestTakenSource(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         if not array.ndim:  # there is no axis
             return open_source(array)
-        return self.some(*_spread(array, tmp_path, self.name), array.ndim)
+        return self.some(*_spread(array, tmp_path, self.name, self.spread(len(array))), array.ndim)
+
+    def spread(self, number: int) -> np.ndarray:
+        return np.random.default_rng(0).permutation(3 * number)[:number]
 
     def some(self, source: Source, places: np.ndarray, ndim: int) -> Source:
         return TakenSource(source, [places, *[None] * (ndim - 1)])
@@ -47,6 +54,20 @@ class TestTakenFromFile(TestTakenSource):
 class TestPointsSource(TestTakenSource):
     def some(self, source: Source, places: np.ndarray, ndim: int) -> Source:
         return PointsSource(source, [0], places[None], 0)
+
+
+class TestMarkedSource(TestTakenSource):
+    name = "x.npy"
+
+    def some(self, source: Source, places: np.ndarray, ndim: int) -> Source:
+        marks = Marks(source.spec.shape[:1], 0)
+        mask = np.zeros(source.spec.shape[0], bool)
+        mask[places] = True
+        marks[grid.whole(mask.shape)] = mask
+        return MarkedSource(source, marks.counted(), 0)
+
+    def spread(self, number: int) -> np.ndarray:
+        return np.sort(super().spread(number))
 
 
 def stored(folder: Path, x: np.ndarray) -> list[Any]:
@@ -144,3 +165,52 @@ def test_an_index_that_changes_later_changes_nothing() -> None:
     lazy = cf.open(x)[index]
     index[:] = 0
     np.testing.assert_array_equal(lazy.compute(device="cpu"), [3, 1])
+
+
+# -- Marks -------------------------------------------------------------------------------------------------------------
+
+
+def test_only_chunks_with_a_marked_element_are_read_the_second_time(tmp_path: Path) -> None:
+    x = np.zeros((100, 40, 30))
+    x[3:9, 11, 4:20], x[55, 2, 29] = 1 + np.arange(16.0), 5
+    source = counting(tmp_path, x, (10, 8, 10))
+    lazy = cf.open(source)
+    picked = lazy[lazy > 2]
+    counted = source.bytes_read
+    assert picked.shape == x[x > 2].shape
+    np.testing.assert_array_equal((picked * 2).compute(device="cpu"), x[x > 2] * 2)
+    assert source.bytes_read <= counted + 4 * 10 * 8 * 10 * 8, "three chunks hold one, and one is tried"
+
+
+@pytest.mark.parametrize("budget", ["400kB", "4MB"])
+def test_masks_of_arrays_beyond_the_budget(budget: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((200, 60, 90))
+    for name in ("x.npy", "x.zarr"):
+        np.save(tmp_path / name, x) if name == "x.npy" else zarr.create_array(
+            tmp_path / name, data=x, chunks=(9, 20, 30)
+        )
+        with cf.Budget(budget):
+            lazy = cf.open(tmp_path / name)
+            found = lazy[lazy > 0.7].to_npy(tmp_path / "y.npy", device="cpu", overwrite=True)
+        np.testing.assert_array_equal(found, x[x > 0.7])
+        np.save(tmp_path / "mask.npy", x > 0.4)
+        found = cf.extract(tmp_path / "mask.npy", tmp_path / name, budget=budget, device="cpu")
+        np.testing.assert_array_equal(found, x[x > 0.4])
+        found = cf.argwhere(
+            tmp_path / "mask.npy", out=tmp_path / "places.npy", budget=budget, device="cpu", overwrite=True
+        )
+        np.testing.assert_array_equal(found[...], np.argwhere(x > 0.4))
+
+
+@given(npst.arrays(bool, npst.array_shapes(max_dims=3, max_side=20)), st.data())
+@settings(max_examples=30, deadline=None)
+def test_marks_know_places_and_ranks(mask: np.ndarray, data: st.DataObject) -> None:
+    marks = Marks(mask.shape, data.draw(st.sampled_from([0, 1 << 20])))
+    for region in grid.regions(mask.shape, tuple(data.draw(st.integers(1, n)) for n in mask.shape)):
+        marks[region] = mask[region]
+    assert marks.counted().number == mask.sum()
+    places = np.flatnonzero(mask)
+    assert [marks.place(n) for n in range(len(places))] == places.tolist()
+    np.testing.assert_array_equal(marks.rank(np.arange(mask.size)), np.cumsum(mask) - mask.reshape(-1))
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(places))] * 2)))
+    np.testing.assert_array_equal(np.concatenate([np.empty(0, int), *marks.places(start, stop)]), places[start:stop])
