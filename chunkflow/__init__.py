@@ -44,6 +44,7 @@ from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.errors import BudgetError, ChunkflowError, ReadError, WriteError
 from chunkflow.planner.plan import Plan
+from chunkflow.stores.new_array import NewArray
 
 if TYPE_CHECKING:
     from chunkflow.api.adapters import jax, torch
@@ -65,6 +66,7 @@ __all__ = [
     "ClusterPlan",
     "IterationPlan",
     "LabelStatistics",
+    "NewArray",
     "Observer",
     "PassesPlan",
     "Plan",

@@ -22,9 +22,10 @@ x : array_like, str or path
 chunks : int or sequence of int, optional
     Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
     whole axis, or "auto" for the planner's choice, which is the default.
-out : array, str, path or None
+out : array, str, path, NewArray or None
     Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL of
-    one, to create, which appears under its name only when complete. None makes a NumPy array.
+    one, to create, which appears under its name only when complete; a `chunkflow.NewArray` says how it is stored. None
+    makes a NumPy array.
 budget : int, str, float or Budget, optional
     Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
     (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.

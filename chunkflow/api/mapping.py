@@ -75,9 +75,10 @@ def map(
         Sources that broadcast together as in NumPy: ndarrays, memmaps, paths of ``.npy`` files, paths and URLs of
         zarr arrays, ``zarr.Array`` objects, anything with ``shape``, ``dtype`` and basic slicing. Scalars and None
         are passed to `fn` as they are.
-    out : array, str, path, tuple of these, or None
+    out : array, str, path, NewArray, tuple of these, or None
         Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL
-        of one, to create, which appears under its name only when complete. None makes a NumPy array. It may be one of
+        of one, to create, which appears under its name only when complete; a `chunkflow.NewArray` in the place of a
+        path says how it is stored. None makes a NumPy array. It may be one of
         the inputs itself (in place). One for each result if `fn` returns a tuple.
     chunks : int or tuple, optional
         Shape of the blocks that `fn` *returns*, which fixes the blocks that it gets: for each axis a length, -1 or

@@ -25,13 +25,13 @@ from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
 from chunkflow.engine.options import check_named
 from chunkflow.engine.passes import Passes
-from chunkflow.engine.resume import BOOT, boot, check_resume, versions
+from chunkflow.engine.resume import BOOT, boot, check_resume, said_of, versions
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
-from chunkflow.stores import Sink, Target, is_dask_array, open_source, open_target, spec_of
+from chunkflow.stores import Sink, Target, is_dask_array, is_new, open_source, open_target, spec_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
@@ -68,8 +68,9 @@ def store(
     ----------
     arrays : Array or sequence of Array
         What is computed; see `chunkflow.open`.
-    outs : str, path, zarr.Array, numpy.memmap, or sequence of these
-        Where each goes: the path of a zarr array or ``.npy`` file to create, or an array that is there.
+    outs : str, path, NewArray, zarr.Array, numpy.memmap, or sequence of these
+        Where each goes: the path of a zarr array or ``.npy`` file to create, a `chunkflow.NewArray` that says more of
+        it, or an array that is there.
     partition : str or int
         Bytes that a task reads, as ``"64GB"``.
     chunks : tuple of int, optional
@@ -157,9 +158,7 @@ def _stored(
                 finished.append(builder.stored(node, opened))
             release(
                 guards,
-                written_by(
-                    [open_target(place) for place in wanted.values() if not isinstance(place, str | os.PathLike)]
-                ),
+                written_by([open_target(place) for place in wanted.values() if not is_new(place)]),
             )
             graph = builder.graph()
         dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
@@ -231,6 +230,7 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, n
         "the function and its arguments": digest(("dask.store", name, nodes, chunks)),
         **arrays,
         **{f"output {i}": target.name for i, target in enumerate(targets)},
+        **said_of(targets),
         "partition=, budget=, device=": str(builder.settings),
         BOOT: boot(),
     }
@@ -288,7 +288,7 @@ def _opened(
     spec = target.describe(node.shape, node.spec.dtype, chunks)
     if isinstance(place, np.ndarray) and (found := mapped_file(place)) is not None:
         return target.open(spec), Opened(Mapped(*found, place.shape, place.strides, place.dtype), spec)
-    if not isinstance(place, str | os.PathLike):
+    if not is_new(place):
         if isinstance(place, np.ndarray) or not hasattr(place, "store"):
             raise ArgumentTypeError(
                 f"the output is a {type(place).__name__}, which other processes cannot write to: give the path of a "

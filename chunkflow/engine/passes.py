@@ -24,10 +24,10 @@ from chunkflow.devices.protocol import Device
 from chunkflow.engine import resume
 from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.engine.dry_run import is_dry
-from chunkflow.engine.resume import BOOT, Resumption, compare, identities, outputs_of, versions
+from chunkflow.engine.resume import BOOT, Resumption, compare, identities, outputs_of, said_of, versions
 from chunkflow.errors import ChunkflowError, ReadError, ResumeError, WriteError
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import Between, Published, identity, open_target
+from chunkflow.stores import Between, Published, identity, is_new, open_target
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.identity import Identity
@@ -310,7 +310,7 @@ def _refuse_left(target: Any, own: str = "") -> None:
 
 def _resumable(out: Any) -> Any:
     """The target of a path, if what goes there can be gone on with; else None."""
-    if isinstance(out, str | os.PathLike):
+    if is_new(out):
         with suppress(ChunkflowError, OSError, ValueError):
             target = open_target(out, overwrite=True)
             return target if hasattr(target, "claim") else None
@@ -324,13 +324,13 @@ def as_published(outs: Any, *, overwrite: bool) -> Any:
     exist already.
     """
     given = outs if isinstance(outs, tuple) else (outs,)
-    targets = {out: target for out in given if isinstance(out, str | os.PathLike) and (target := _resumable(out))}
+    targets = {out: target for out in given if is_new(out) and (target := _resumable(out))}
     names = ", ".join(target.name for target in targets.values())
     with translated(WriteError, f"cannot settle what a dead run left of {names}", names, foreign=OSError):
         calls = resume.left_by([*targets.values()])
 
     def found(out: Any) -> Any:
-        target = targets.get(out) if isinstance(out, str | os.PathLike) else None
+        target = targets.get(out) if is_new(out) else None
         if target is not None and target.name in calls:
             return Published(out, calls[target.name], overwrite)
         return Published(out) if target is not None and _is_marked(target) else out
@@ -382,6 +382,7 @@ def call_of_passes(
         "the function and its arguments": function,
         **arrays,
         **{f"output {i}": target.name for i, target in enumerate(targets)},
+        **said_of(targets),
         "budget=": str(limit),
         BOOT: resume.boot(),
     }

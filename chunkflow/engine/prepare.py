@@ -7,7 +7,6 @@ small block.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
 from chunkflow.engine.passes import current
-from chunkflow.engine.resume import call_of, check_resume
+from chunkflow.engine.resume import call_of, check_resume, said_of
 from chunkflow.engine.trial import Trial, frugal_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
@@ -212,7 +211,10 @@ def _plan(
         call = passes.call(plan, device)
     elif options.resume:
         assert declared.kernel is not None
-        call = call_of(declared.kernel, nest, opened.sources, plan, device, options.name)
+        call = {
+            **call_of(declared.kernel, nest, opened.sources, plan, device, options.name),
+            **said_of(targets),
+        }
     return Prepared(
         plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync, call
     )
@@ -276,7 +278,7 @@ def _open_targets(options: Options, declared: Declared, nest: LoopNest) -> tuple
     if not given:
         raise ArgumentError("out is an empty tuple: give one array or path for each result")
     targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
-    refuse_nested([t.name for o, t in zip(given, targets, strict=True) if isinstance(o, str | os.PathLike)])
+    refuse_nested([t.name for o, t in zip(given, targets, strict=True) if stores.is_new(o)])
     if options.chunks is None and (not declared.each or len(declared.each) == len(targets)):
         # Where a result's shape is known already, a wrong output is refused before fn or any data is touched.
         dtypes = _dtypes(options.dtype) or (np.dtype(np.bool_),) * len(targets)  # a bool casts to every dtype

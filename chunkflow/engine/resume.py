@@ -97,6 +97,12 @@ def outputs_of(plan: Plan) -> dict[str, str]:
     }
 
 
+def said_of(targets: Sequence[Target]) -> dict[str, str]:
+    """What is said of new arrays besides, by `chunkflow.NewArray`."""
+    said = [getattr(target, "said", None) for target in targets]
+    return {f"what is said of output {i}": str(output) for i, output in enumerate(said) if output and output.said}
+
+
 def _described(spec: ArraySpec) -> str:
     return f"{spec.shape}, {spec.dtype.str}, chunks {spec.chunks}, order {spec.order}"
 

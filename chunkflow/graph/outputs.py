@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.graph.nodes import Node, OpNode, SourceNode
-from chunkflow.stores import Target, open_source, open_target
+from chunkflow.stores import Target, is_new, open_source, open_target
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import refuse_nested
 
@@ -27,7 +26,7 @@ class OutputPlace:
     def of(cls, out: Any, *, overwrite: bool) -> OutputPlace:
         """The place of an output that the user gave."""
         target = open_target(out, overwrite=overwrite)
-        if not isinstance(out, str | os.PathLike):
+        if not is_new(out):
             return cls(target)
         old = None
         if overwrite:

@@ -4,12 +4,14 @@ Stores know regions and NumPy arrays; they know no device, plan or operation. `p
 says which format opens what, and `chunkflow.testing.stores` has the tests that every store inherits.
 """
 
+from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.registry import (
     Between,
     Published,
     is_dask_array,
     is_labelled,
+    is_new,
     open_source,
     open_target,
     scratch_array,
@@ -18,12 +20,14 @@ from chunkflow.stores.registry import (
 
 __all__ = [
     "Between",
+    "NewArray",
     "Published",
     "Sink",
     "Source",
     "Target",
     "is_dask_array",
     "is_labelled",
+    "is_new",
     "open_source",
     "open_target",
     "scratch_array",

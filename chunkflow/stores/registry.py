@@ -20,6 +20,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.cf import warn_of
 from chunkflow.stores.checksums import asked
+from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.paths import hdf5_named, hdf5_parts
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
@@ -36,7 +37,8 @@ class Format(NamedTuple):
 
     What lies under a path is in this format if it `holds` that, and `source` opens it. A new array at a path is in this
     format if it `takes` that, and `target` makes its target; `overwrite` is a keyword argument. A `package` may be
-    needed, which an `extra` of chunkflow installs.
+    needed, which an `extra` of chunkflow installs. With a `name`, of `chunkflow.stores.new_array.OPTIONS`, it is the
+    format of a `NewArray`, which `target` is given as `said`.
     """
 
     holds: Callable[[str], bool]
@@ -45,6 +47,7 @@ class Format(NamedTuple):
     target: Callable[..., Target]
     package: str = ""
     extra: str = ""
+    name: str = ""
 
     def require(self, path: str) -> None:
         """Refuse a path whose package is not installed."""
@@ -83,6 +86,15 @@ is_labelled = instance_of("xarray", "DataArray", "Variable")
 
 is_dask_array = instance_of("dask.array", "Array")
 """Whether an object is a `dask.array.Array`."""
+
+_is_zarr_group, _is_zarr_store = instance_of("zarr", "Group"), instance_of("zarr.abc.store", "Store")
+_is_store_path = instance_of("zarr.storage", "StorePath")
+
+
+def _is_zarr_place(obj: Any) -> bool:
+    """Whether an object is a group or store of zarr's."""
+    return _is_zarr_group(obj) or _is_zarr_store(obj) or _is_store_path(obj)
+
 
 _is_zarr_array, _is_hdf5_dataset = instance_of("zarr", "Array"), instance_of("h5py", "Dataset")
 
@@ -138,6 +150,7 @@ KINDS = (
         source=at("chunkflow.stores.hdf5.dataset:dataset_source"),
         target=at("chunkflow.stores.hdf5.write:DatasetTarget"),
     ),
+    ObjectKind(_is_zarr_place, target=at("chunkflow.stores.zarr.create_in_store:store_target")),
     ObjectKind(is_dask_array, source=at("chunkflow.stores.foreign.dask:DaskSource")),
     ObjectKind(
         instance_of("netCDF4", "Variable"),
@@ -161,18 +174,21 @@ FORMATS = (
         source=at("chunkflow.stores.zarr.array:open_zarr_url"),
         takes=lambda path: "://" in path,
         target=at("chunkflow.stores.zarr.create_remote:ZarrUrlTarget"),
+        name="zarr",
     ),
     Format(
         holds=lambda path: os.path.abspath(path).endswith(".npy") and os.path.isfile(os.path.abspath(path)),
         source=at("chunkflow.stores.file.npy:open_npy"),
         takes=lambda path: os.path.abspath(path).endswith(".npy"),
         target=at("chunkflow.stores.file.npy:NpyTarget"),
+        name="npy",
     ),
     Format(
         holds=lambda path: zarr_node(os.path.abspath(path)) is not None,
         source=at("chunkflow.stores.zarr.array:open_zarr"),
         takes=lambda path: belongs_to_zarr(os.path.abspath(path)),
         target=at("chunkflow.stores.zarr.create_local:ZarrPathTarget"),
+        name="zarr",
     ),
     Format(
         holds=lambda path: hdf5_parts(path) is not None and not os.path.isdir(os.path.abspath(path)),
@@ -181,6 +197,7 @@ FORMATS = (
         target=at("chunkflow.stores.hdf5.create:Hdf5PathTarget"),
         package="h5py",
         extra="hdf5",
+        name="hdf5",
     ),
 )
 """Formats of arrays that have paths, in order of precedence."""
@@ -296,10 +313,11 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
 
     Parameters
     ----------
-    out : None, numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset or array-like object
+    out : None, numpy.ndarray, str, os.PathLike, NewArray, zarr.Array, h5py.Dataset or array-like object
         None for a new array in host memory; a path ending in ``.npy`` or ``.zarr``, one inside such a zarr
         group (``"result.zarr/speed"``), or one of an HDF5 dataset (``"result.h5:/speed"``; ``"result.h5"`` means
-        ``"result.h5:/data"``), for a new array there; a URL, for a new zarr array there; or an array to write into.
+        ``"result.h5:/data"``), for a new array there; a URL, for a new zarr array there; an `NewArray`, which
+        says more of it; or an array to write into.
     overwrite : bool
         Whether an array that is stored under the path may be replaced once the run has succeeded.
 
@@ -317,6 +335,8 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     >>> open_target(None).describe((3, 4), np.dtype("f4"), None).nbytes
     48
     """
+    if isinstance(out, NewArray):
+        return _created(out, overwrite)
     if isinstance(out, (str, os.PathLike)):
         path = _text(out)
         for each in FORMATS:
@@ -326,7 +346,8 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
         wrong = at("chunkflow.stores.advice:misplaced")(path)
         raise ArgumentError(
             f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a "
-            f"member of a zarr group or of an HDF5 file ('result.h5:/name'){wrong}"
+            f"member of a zarr group or of an HDF5 file ('result.h5:/name'), or give its format, as "
+            f"chunkflow.NewArray(path, format='zarr'){wrong}"
         )
     for kind in KINDS:
         if kind.target is not None and kind.recognizes(out):
@@ -335,6 +356,40 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
         f"an output of type {type(out).__name__} cannot be written: pass None, or {_KINDS}; "
         "it has to take slice assignment"
     )
+
+
+def _created(out: NewArray, overwrite: bool) -> Target:
+    """Target of a new array of which more is said than its path."""
+    if out.path is None:
+        if not _is_zarr_place(out.where):
+            raise ArgumentTypeError(
+                f"a NewArray is a new array at a path or URL, or in a group or store of zarr's, not in a "
+                f"{type(out.where).__name__}: an array that exists is given as it is"
+            )
+        store: Target = at("chunkflow.stores.zarr.create_in_store:store_target")(
+            out.where, overwrite=overwrite, said=out
+        )
+        return store
+    path = _text(out.path)
+    found = next((each for each in FORMATS if each.takes(path)), None)
+    if out.format is not None and (found is None or found.name != out.format):
+        if "://" in path:
+            raise ArgumentError(
+                f"format={out.format!r}: the output {path} lies behind a URL, where new arrays are zarr's"
+            )
+        *_, found = (each for each in FORMATS if each.name == out.format)
+    if found is None:
+        return open_target(path, overwrite=overwrite)  # which says what the path lacks
+    if not found.name:
+        raise ArgumentError(f"{path} is of a format that takes no NewArray: give the path alone")
+    found.require(path)
+    out.check_format(found.name, path)
+    return found.target(path, overwrite=overwrite, said=out)
+
+
+def is_new(out: Any) -> bool:
+    """Whether an output is a new array that has a path or URL."""
+    return isinstance(out, str | os.PathLike) or (isinstance(out, NewArray) and out.path is not None)
 
 
 def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:

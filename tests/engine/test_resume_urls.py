@@ -130,7 +130,7 @@ def test_a_second_run_is_refused_while_the_first_is_alive(folder: Path) -> None:
 def test_a_run_that_was_taken_over_ends(folder: Path) -> None:
     def taking(block: np.ndarray) -> np.ndarray:
         if STEPS in there():
-            known = remote_claim.said(bucket(URL), STEPS)
+            known = remote_claim.told(bucket(URL), STEPS)
             assert known is not None
             remote_claim._put(bucket(URL), STEPS, known | {"run": "another"})
         return block
@@ -143,7 +143,7 @@ def test_a_run_that_was_taken_over_ends(folder: Path) -> None:
 @pytest.mark.parametrize(("age", "busy"), [(1.0, True), (1000.0, False)])
 def test_runs_of_other_machines_are_taken_for_dead_after_a_while(age: float, busy: bool, folder: Path) -> None:
     stopped(folder)
-    known = remote_claim.said(bucket(URL), STEPS)
+    known = remote_claim.told(bucket(URL), STEPS)
     assert known is not None
     remote_claim._put(bucket(URL), STEPS, known | {"left": False, "host": "elsewhere", "time": known["time"] - age})
     if busy:

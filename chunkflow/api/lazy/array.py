@@ -26,6 +26,7 @@ from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
 from chunkflow.kernels.fusion.codegen import power
+from chunkflow.stores import NewArray
 
 ASARRAY = "1GB"
 """Bytes of an expression up to which ``np.asarray`` computes it: a library that asks for more does so by mistake."""
@@ -366,7 +367,8 @@ class Array(Collection):
         name: str | None = None,
     ) -> Any:
         """Compute the array into a ``.npy`` file; see `chunkflow.store`."""
-        if not str(path).endswith(".npy"):
+        where, format = (path.path, path.format) if isinstance(path, NewArray) else (path, None)
+        if format != "npy" and not str(where).endswith(".npy"):
             raise ArgumentTypeError(f"{path!r} does not end in .npy: use to_zarr or chunkflow.store for other formats")
         options: dict[str, Any] = {
             "progress": progress,

@@ -27,7 +27,7 @@ from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.planner.search import make_plan
-from chunkflow.stores import open_target, scratch_array, spec_of
+from chunkflow.stores import NewArray, open_target, scratch_array, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
 MOST_SHAPES = 10_000
@@ -134,6 +134,8 @@ def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) 
     ...     cf.rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
     (2, 6)
     """
+    if isinstance(out, NewArray) and out.shards is not None and out.chunks is None:
+        out, chunks = replace(out, chunks=chunks), out.shards  # blocks hold whole shards
     chosen = Options(out, **options)
     if has_lazy(x):
         check_lazily(chosen, "rechunk")

@@ -9,7 +9,6 @@ are added up in another order, and the rounding may move the number of bins acro
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +26,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.statistics.bins import Within
 from chunkflow.kernels.statistics.histogram import Tally
+from chunkflow.stores import is_new
 
 RULES = ("auto", "doane", "fd", "rice", "scott", "sqrt", "sturges")
 """Names of the rules."""
@@ -140,7 +140,7 @@ def most_bins(bins: str, size: int) -> int:
 
 def length_of(out: Any) -> int | None:
     """Length of an output that there is already: the result has it too, or is refused."""
-    if out is None or isinstance(out, str | os.PathLike) or len(out.shape) != 1:
+    if out is None or is_new(out) or len(out.shape) != 1:
         return None
     return int(out.shape[0])
 

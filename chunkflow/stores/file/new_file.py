@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
 
@@ -35,11 +37,11 @@ class NewFileTarget:
     """What a file is for people, as ``"a .npy file"``."""
 
     footprint: Footprint | None = None
-    takes_order = True
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False, said: NewArray | None = None) -> None:
         self.name = paths.resolve(os.path.abspath(path))
-        self.overwrite = overwrite
+        self.overwrite, self.said = overwrite, said or NewArray(path)
+        self.takes_order = self.said.order is None
         paths.require_directory(os.path.dirname(self.name), self.name)
         checksums.refuse_if_wanted(self.name, f"{self.kind} has no place for them")
         paths.refuse_existing(self.name, overwrite)
@@ -89,7 +91,8 @@ class NewFileTarget:
         return np.memmap(self.name, spec.dtype, "r+", len(self.header(spec)), spec.shape, order)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
+        spec = ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
+        return replace(spec, order=spec.order[::-1]) if self.said.order == "F" else spec
 
     @property
     def claimed(self) -> tuple[str, str]:

@@ -1,15 +1,17 @@
 """HDF5 datasets that a run creates at a path, in a new file or in one that exists.
 
-A dataset's room in the file is reserved when it is created, so many threads write elements at positions. There are no
-filters: with them HDF5 could place a chunk only when its encoded size is known.
+A dataset's room in the file is reserved when it is created, so many threads write elements at positions. With filters,
+which must be asked for, HDF5 can place a chunk only when its encoded size is known: it writes one after the other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from operator import mul
 from typing import Any
@@ -24,16 +26,19 @@ from chunkflow.core.spec import ArraySpec, ByteRun, default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
 from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import conversion, numeric_dtype
-from chunkflow.stores.codecs.fletcher32 import Fletcher32
+from chunkflow.stores.codecs.step import encoded
 from chunkflow.stores.commit import opened_all
 from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5 import scales
+from chunkflow.stores.hdf5.encoding import attributes_of, fill_of, filters_of
 from chunkflow.stores.hdf5.facts import PARTIAL
+from chunkflow.stores.hdf5.filters import SHUFFLE, FilterPipeline, Hdf5Filter
 from chunkflow.stores.hdf5.host import LOCK, Host, enter, opened
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
+from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim, refuse_left
 from chunkflow.stores.publication.publish import publish
@@ -50,7 +55,7 @@ class Hdf5PathTarget:
 
     ``"result.h5:/run/speed"`` creates the file ``result.h5`` if there is none, and the group ``run``. Until the array
     is complete a new file has a hidden name, and a dataset in a file that exists has one in that file. The dataset is
-    contiguous, or has the chunks that are wished for; it has no filters.
+    contiguous, or has the chunks that are wished for; it has the filters that are said.
 
     With `overwrite`, a dataset of that name is kept until then, and what it took of the file is lost: HDF5 gives
     nothing back before ``h5repack``. Its dimension scales are those of the new one, if that has the same shape; its
@@ -60,15 +65,17 @@ class Hdf5PathTarget:
 
     footprint: Footprint | None = None
 
-    def __init__(self, path: str, *, overwrite: bool = False) -> None:
-        parts = paths.hdf5_named(path)
-        assert parts is not None, path
+    def __init__(self, path: str, *, overwrite: bool = False, said: NewArray | None = None) -> None:
+        self.said = said or NewArray(path)
+        parts = paths.hdf5_named(path) or _split(path)
         self.path, name = paths.resolve(parts[0]), parts[1]
         self.dataset = "/".join(part for part in (name or paths.DATASET).split("/") if part not in ("", "."))
         self.name = f"{self.path}:/{self.dataset}"
         self.writes = self.path
         self._overwrite = overwrite
         self._fixed: Shape | None = None
+        self._named: dict[str, Shape | None] = {}
+        self._attributes = attributes_of(self.said, self.name)
         self._of_netcdf = self.path.lower().endswith(".nc")
         if not self.dataset:
             raise ArgumentError(f"{self.path}:{name} names no dataset")
@@ -86,6 +93,7 @@ class Hdf5PathTarget:
     def check(self, file: Any) -> None:
         """Refuse a name that is taken in an open file, or that no dataset can have."""
         self._of_netcdf = self._of_netcdf or "_NCProperties" in file.attrs
+        self._note_dimensions(file)
         *above, _ = parts = self.dataset.split("/")
         for i in range(len(above)):
             parent = "/".join(parts[: i + 1])
@@ -104,6 +112,14 @@ class Hdf5PathTarget:
             )
         self._fixed = scales.fixed(file[self.dataset]) if self.dataset in file else None
 
+    def _note_dimensions(self, file: Any) -> None:
+        """Note what has the names of the dimensions that are said."""
+        for name in self.said.dimension_names or ():
+            if name is not None and name != self.dataset.rpartition("/")[2]:
+                found = scales.found(file, self.dataset, name)
+                if found is not None:
+                    self._named[name] = scales.fixed(found) if isinstance(found, h5py.Dataset) else None
+
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         dtype, shape = numeric_dtype(dtype, "the result"), tuple(shape)
         if self._fixed not in (None, shape):
@@ -121,20 +137,65 @@ class Hdf5PathTarget:
                 f"the result has dtype float16, which netCDF lacks, and its library opens no file with one: "
                 f"{conversion('float32')}, or name a file of HDF5 that does not end in .nc"
             )
+        self.said.check_shape(shape, self.name)
+        self._check_dimensions(shape)
+        if dtype != np.bool_:  # which may stand for a dtype that is not known yet
+            fill_of(self.said, dtype, self.name)
+        filters = self.filters
         if not shape:
             checksums.refuse_if_wanted(self.name, "an array without axes has no chunks")
+            if filters:
+                raise ArgumentError(f"the output {self.name} has no axes, so no chunks, and no filters of them")
         if not shape or 0 in shape:
             return ArraySpec(self.name, shape, dtype)
+        chunks = self.said.chunks_of(shape, chunks)
         if chunks is None:
-            if not checksums.wanted(default=False):
+            if not filters:
                 return ArraySpec(self.name, shape, dtype)
             chunks = default_chunks(shape, dtype.itemsize)
         if len(chunks) != len(shape) or any(side < 1 for side in chunks):
             raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {shape}")
         return ArraySpec(self.name, shape, dtype, chunks=limited(shape, chunks, dtype.itemsize))
 
+    def _check_dimensions(self, shape: Shape) -> None:
+        """Refuse names of dimensions that stand for others."""
+        for name, n in zip(self.said.dimension_names or (), shape, strict=False):
+            if name is not None and "/" in name:
+                raise ArgumentError(f"dimension_names: {name!r} has a slash, which is no part of a name in HDF5")
+            if name in self._named and self._named[name] != (n,):
+                there = self._named[name]
+                what = "which is no dimension scale" if there is None else f"a dimension scale of shape {there}"
+                raise ArgumentError(
+                    f"dimension_names: there is {name!r} in {self.path}, {what}, and the axis of the result has the "
+                    f"length {n}"
+                )
+            if name == self.dataset.rpartition("/")[2] and len(shape) != 1:
+                raise ArgumentError(
+                    f"dimension_names: {name!r} is the name of the result itself, of {len(shape)} dimensions: only an "
+                    "array of one dimension is a scale of its own"
+                )
+
+    @property
+    def filters(self) -> tuple[Hdf5Filter, ...]:
+        """Filters of the dataset's chunks."""
+        return filters_of(self.said, self.name, checksums=checksums.wanted(default=False))
+
     def encoder(self, spec: ArraySpec) -> Encoder | None:
-        return Fletcher32().encode if checksums.wanted(default=False) else None
+        pipeline = _pipeline(self.filters, spec)
+        if not self.filters or spec.chunks is None or not pipeline.encodes:
+            return None
+        steps = pipeline.steps or ()
+        return lambda block: encoded(np.ascontiguousarray(block, spec.dtype), steps)
+
+    def finish(self, dataset: Any) -> None:
+        """Give a dataset what is said of it besides its elements."""
+        for name, value in self._attributes.items():
+            dataset.attrs[name] = value
+
+    def name_dimensions(self, dataset: Any) -> None:
+        """Give a dataset the names of its dimensions, in the file where it has its own name."""
+        if self.said.dimension_names is not None:
+            scales.attach(dataset, self.said.dimension_names)
 
     @property
     def claimed(self) -> tuple[str, str]:
@@ -189,7 +250,8 @@ class Hdf5PathSink:
         self._locked = False
         self._sink: FileSink | None = None
         self._index: Index | None = None
-        self._checksums = spec.chunks is not None and checksums.wanted(default=False)
+        self._filters = target.filters if spec.chunks is not None else ()
+        self._pipeline = _pipeline(self._filters, spec)
         self._opened: Any = None
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort), LOCK:
             self._host = enter(target.path, target.dataset)
@@ -202,17 +264,21 @@ class Hdf5PathSink:
             made.set_layout(h5d.CONTIGUOUS)
         else:
             made.set_chunk(spec.chunks)
-        if self._checksums:
-            made.set_fletcher32()
-        else:
+        for each in self._filters:
+            each.put(made)
+        if not self._filters:
             made.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        fill = fill_of(self._target.said, spec.dtype, self._target.name)
+        if fill is not None:
+            made.set_fill_value(fill.reshape(1))
         made.set_fill_time(h5d.FILL_TIME_NEVER)
         made.set_obj_track_times(False)
         space = h5s.create_simple(spec.shape) if spec.shape else h5s.create(h5s.SCALAR)
         kind = h5t.py_create(spec.dtype, logical=True)
         dataset = h5py.Dataset(h5d.create(host.file.id, self._hidden.encode(), kind, space, made))
+        self._target.finish(dataset)
         size, path = host.size, host.at
-        if not spec.size or self._checksums:  # HDF5 knows places of encoded chunks when they are written
+        if not spec.size or self._filters:  # HDF5 knows places of encoded chunks when they are written
             return
         fresh = reserve(path, size)
         if spec.chunks is not None:
@@ -231,6 +297,11 @@ class Hdf5PathSink:
             return
         chunks, fill = spec.chunks or (), np.zeros((), spec.dtype)
         try:
+            if self._filters and not self._pipeline.encodes:
+                with LOCK:
+                    assert self._host is not None
+                    self._host.file[self._hidden][region] = block
+                return
             if not aligned(region, chunks, spec.shape):
                 raise ValueError(f"the region cuts chunks of {chunks}")
             for chunk, inner, place in touched(region, chunks):
@@ -239,9 +310,9 @@ class Hdf5PathSink:
             raise unwritten(region, spec.name, error) from error
 
     def _put(self, chunk: Shape, whole: np.ndarray) -> None:
-        """Write a chunk: at its place, or with its checksum where HDF5 makes one."""
+        """Write a chunk: at its place, or encoded where HDF5 makes one."""
         if self._index is None:
-            corner, raw = tuple(map(mul, chunk, self.spec.chunks or ())), bytes(Fletcher32().encode(whole))
+            corner, raw = tuple(map(mul, chunk, self.spec.chunks or ())), bytes(self._pipeline.encode(whole))
             with LOCK:
                 assert self._host is not None
                 self._host.file[self._hidden].id.write_direct_chunk(corner, raw)
@@ -301,6 +372,7 @@ class Hdf5PathSink:
             file.move(self._hidden, target.dataset)
             if old is not None and old in file:
                 scales.hand_over(file[old], file[target.dataset])
+            target.name_dimensions(file[target.dataset])
         except BaseException:
             if old is not None:
                 if target.dataset in file:
@@ -412,6 +484,19 @@ class StagedSink:
         dataset, self._dataset = self._dataset, None
         if dataset is not None:
             dataset.abort()
+
+
+def _split(path: str) -> tuple[str, str | None]:
+    """File and dataset of a path whose end tells no format."""
+    file, mark, dataset = path.rpartition(":/")
+    return (file, dataset) if mark else (path, None)
+
+
+def _pipeline(filters: tuple[Hdf5Filter, ...], spec: ArraySpec) -> FilterPipeline:
+    """What encodes chunks of a new dataset. A shuffle is told the size of what it turns."""
+    nbytes = math.prod(spec.chunks or ()) * spec.dtype.itemsize
+    told = [replace(f, values=(spec.dtype.itemsize,)) if f.code == SHUFFLE else f for f in filters]
+    return FilterPipeline(tuple(told), nbytes)
 
 
 def _parts(place: Strided, spec: ArraySpec) -> Iterator[tuple[Region, np.ndarray]]:

@@ -75,6 +75,17 @@ class Hdf5Filter:
     def __str__(self) -> str:
         return _NAMES.get(self.code, f"filter {self.code}")
 
+    def put(self, made: Any) -> None:
+        """Add it to the properties of a dataset that is to be created."""
+        if self.code == DEFLATE:
+            made.set_deflate(*self.values)
+        elif self.code == SHUFFLE:
+            made.set_shuffle()
+        elif self.code == FLETCHER32:
+            made.set_fletcher32()
+        else:
+            made.set_filter(self.code, 0, self.values)  # 0: every chunk must go through it
+
 
 @dataclass(frozen=True)
 class FilterPipeline:

@@ -7,6 +7,7 @@ of netCDF opens no file in which such a reference leads nowhere.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -61,6 +62,36 @@ def _detached(dimension: Any) -> list[Any]:
 def fixed(dataset: Any) -> Shape | None:
     """The shape that must stay if a dataset is replaced: that of a scale, which is the length of a dimension."""
     return tuple(dataset.shape) if dataset.is_scale and dataset.shape is not None else None
+
+
+def found(file: Any, dataset: str, name: str) -> Any:
+    """What has a dimension's name where a dataset looks for it: in its group, and in those above; None if nothing."""
+    group = dataset.rpartition("/")[0]
+    while True:
+        path = f"{group}/{name}".lstrip("/")
+        if path in file:
+            return file[path]
+        if not group:
+            return None
+        group = group.rpartition("/")[0]
+
+
+def attach(dataset: Any, names: Sequence[str | None]) -> None:
+    """Name the axes of a dataset by scales: those that are there, or new ones without elements."""
+    group, own = dataset.parent, os.path.basename(dataset.name)
+    for axis, (name, n) in enumerate(zip(names, dataset.shape, strict=True)):
+        if name is None:
+            continue
+        _detached(dataset.dims[axis])
+        if name == own:
+            if not dataset.is_scale:
+                dataset.make_scale(name)
+            continue
+        scale = found(dataset.file, dataset.name.strip("/"), name)
+        if scale is None:
+            scale = group.create_dataset(name, shape=(n,), dtype=">f4")
+            scale.make_scale(f"{_NO_VARIABLE}.{n:10d}")
+        dataset.dims[axis].attach_scale(scale)
 
 
 def hand_over(old: Any, new: Any) -> None:

@@ -16,6 +16,7 @@ import zarr.registry
 
 from chunkflow.errors import ArgumentTypeError, ReadError
 from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.codecs.named import OF_ZARR_3
 
 BYTES_2 = ("blosc", "zstd", "lz4", "zlib", "gzip", "bz2", "lzma", "shuffle", "base64")
 NUMBERS_2 = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
@@ -23,8 +24,6 @@ CHECKSUMS_2 = ("crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3")
 
 CODECS_2 = frozenset([*BYTES_2, *NUMBERS_2, *CHECKSUMS_2])
 """Codecs of format 2, by numcodecs' ids. Those that make objects are missing, and those whose sizes have no bound."""
-
-OF_ZARR_3 = ("bytes", "transpose", "sharding_indexed", "crc32c", "gzip", "zstd", "blosc")
 
 CODECS_3 = frozenset([*OF_ZARR_3, *(f"numcodecs.{id}" for id in CODECS_2)])
 """Codecs of format 3, by name."""
@@ -78,6 +77,11 @@ def check_metadata(metadata: Mapping[str, Any], name: str) -> None:
             raise
         why = f"its metadata are damaged ({error!r})"
         raise ReadError(f"cannot open the zarr array {name}: {why}", path=name) from error
+
+
+def check_codec(codec: str, how: Mapping[str, Any], version: int, name: str) -> None:
+    """Check a codec of a new array, in the words of a format's metadata: a `ReadError` if it is not allowed."""
+    (_check_codec_2 if version == 2 else _check_codec_3)(codec, how, name)
 
 
 def check_array(array: Any, name: str) -> None:

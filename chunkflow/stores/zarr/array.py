@@ -221,6 +221,11 @@ def _spec(
     return spec, found
 
 
+def spec_of_new(array: AnyArray, spec: ArraySpec) -> ArraySpec:
+    """The spec of an array that will have these metadata in a folder, where `spec` has its chunks."""
+    return replace(_spec(array, spec.chunks)[0], name=spec.name)
+
+
 def encoder_for(array: AnyArray) -> Encoder | None:
     """See `chunkflow.stores.protocol.Encoding.encoder`."""
     try:

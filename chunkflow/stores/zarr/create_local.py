@@ -7,25 +7,22 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import cache, partial
-from itertools import dropwhile
+from functools import partial
+from itertools import dropwhile, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numcodecs
 import numpy as np
 import zarr
-from zarr.codecs import Crc32cCodec
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.spec import COPIES, ArraySpec, Storage, default_chunks
-from chunkflow.errors import ArgumentError, ArgumentTypeError, WriteError
-from chunkflow.stores import checksums, paths
-from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.stores import paths
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import remove_unfinished, temporary
-from chunkflow.stores.kvstore.fsspec import SENT
+from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
@@ -33,31 +30,18 @@ from chunkflow.stores.publication.rename import rename_new
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import METADATA, ZarrSink, encoder_for
 from chunkflow.stores.zarr.documents import read_document
+from chunkflow.stores.zarr.encoding import Version, arguments, check_group, created_spec, described, dimensions_of
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 from chunkflow.system.files import create_hidden
-
-
-def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
-    """Spec of an array that is to be created, with the desired chunks."""
-    dtype = numeric_dtype(dtype, "the result")
-    if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
-        advice = conversion("complex128" if dtype.kind == "c" else "float64")
-        raise ArgumentTypeError(f"the result has dtype {dtype}, which zarr cannot store: {advice}")
-    if chunks is None:
-        chunks = default_chunks(shape, dtype.itemsize)
-    elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
-        raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {tuple(shape)}")
-    sides = tuple(min(side, max(1, n)) for side, n in zip(chunks, shape, strict=True))
-    storage = Storage(remote=remote, copies=COPIES + SENT * remote)
-    return ArraySpec(name, tuple(shape), dtype, chunks=sides, storage=storage)
 
 
 class ZarrPathTarget:
     """A zarr array that the run creates: it appears under its name when it is complete.
 
-    Directories above it that end in ``.zarr`` or are zarr groups already make it a member of a group:
-    ``"result.zarr/speed"`` creates the group ``result.zarr`` if there is none. The array is zarr 3, or of
-    the group's version. Until it is complete it lies in a hidden directory beside the outermost of these.
+    Directories above it that end in ``.zarr`` or are zarr groups already, and the one that it is given `within`, make
+    it a member of a group: ``"result.zarr/speed"`` creates the group ``result.zarr`` if there is none. The array is
+    zarr 3, or of the group's version, and its chunks are named as those beside it. Until it is complete it lies in a
+    hidden directory beside the outermost of these.
 
     With `overwrite`, an array at the path is kept until then. The new one has the names of its dimensions, and
     its chunks are named likewise. Groups and other directories are never replaced. Consolidated metadata of the
@@ -66,12 +50,17 @@ class ZarrPathTarget:
 
     footprint: Footprint | None = None
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, said: NewArray | None = None, within: str = ""
+    ) -> None:
         self.name = paths.resolve(os.path.abspath(path))
-        self.overwrite = overwrite
+        self.overwrite, self.said = overwrite, said or NewArray(path)
         # Zarr groups, or what will be, the outermost one first.
         above = [str(parent) for parent in reversed(Path(self.name).parents)][1:]
-        self.groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
+        within = within and paths.resolve(os.path.abspath(within))
+        self.groups = list(
+            dropwhile(lambda path: path != within and not path.endswith(SUFFIX) and zarr_node(path) is None, above)
+        )
         self.root = self.groups[0] if self.groups else self.name
         paths.require_directory(os.path.dirname(self.root), self.name)
         for group in self.groups:
@@ -81,6 +70,8 @@ class ZarrPathTarget:
             if os.path.lexists(group) and not os.path.isdir(group):
                 raise ArgumentError(f"the output {self.name} would lie inside {group}, which is a file")
         self._check_existing()
+        if self._group_format is not None:
+            check_group(self.name, self.said, self._group_format)
 
     def _check_existing(self) -> None:
         paths.refuse_existing(self.name, self.overwrite)
@@ -92,7 +83,7 @@ class ZarrPathTarget:
             raise ArgumentError(f"{self.name} is {what}, and is not overwritten for that reason")
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return created_spec(self.name, shape, dtype, chunks)
+        return created_spec(self.name, shape, dtype, chunks, self.said, self.version)
 
     @property
     def claimed(self) -> tuple[str, str]:
@@ -113,13 +104,18 @@ class ZarrPathTarget:
         return zarr.open_array(self.name, mode="r+")
 
     def encoder(self, spec: ArraySpec) -> Encoder | None:
-        return encoder_for(_created({}, spec, self.version))
+        return encoder_for(described(spec, self.said, self.version))
 
     @property
-    def version(self) -> Literal[2, 3]:
-        """Zarr's format: that of the group."""
+    def version(self) -> Version:
+        """Zarr's format: that of the group, else the one that is said."""
+        return 2 if (self._group_format or self.said.zarr_format) == 2 else 3
+
+    @property
+    def _group_format(self) -> int | None:
+        """Zarr's format of the nearest group; None where there is none."""
         nodes = [node for group in self.groups if (node := zarr_node(group)) is not None]
-        return 2 if nodes and nodes[-1].format == 2 else 3
+        return nodes[-1].format if nodes else None
 
     def check(self) -> None:
         """Refuse what has appeared under the name meanwhile."""
@@ -134,7 +130,7 @@ class BetweenTarget(ZarrPathTarget):
         self._chunks = chunks
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        spec = created_spec(self.name, shape, dtype, self._chunks)
+        spec = created_spec(self.name, shape, dtype, self._chunks, self.said, self.version)
         return spec.with_storage(copies=1.0)  # raw bytes, gathered
 
     def encoder(self, spec: ArraySpec) -> Encoder | None:
@@ -142,37 +138,6 @@ class BetweenTarget(ZarrPathTarget):
 
     def open(self, spec: ArraySpec, claim: Claim | None = None) -> ZarrPathSink:
         return ZarrPathSink(self, spec, claim, compressors=None)
-
-
-def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
-    """A new array in a store of zarr's."""
-    return zarr.create_array(
-        store=store,
-        shape=spec.shape,
-        chunks=spec.chunks or "auto",
-        dtype=spec.dtype,
-        zarr_format=2 if version == 2 else 3,
-        **{**compressors(spec.dtype, version), **options},
-    )
-
-
-def compressors(dtype: np.dtype, version: int) -> dict[str, Any]:
-    """How chunks of a new array are compressed, as an argument of `zarr.create_array`: as zarr does, with a checksum.
-
-    It is of the encoded bytes, so it costs less than one of the elements, and a device can still decode the chunks.
-    Format 2 has none of that kind: there zstd's own is of the elements, and only asked for.
-    """
-    if version == 2:
-        return {"compressors": numcodecs.Zstd(checksum=True)} if checksums.wanted(default=False) else {}
-    if not checksums.wanted(default=True):
-        return {}
-    return {"compressors": (*_defaults(dtype), Crc32cCodec())}
-
-
-@cache
-def _defaults(dtype: np.dtype) -> tuple[Any, ...]:
-    """What zarr compresses chunks of format 3 with."""
-    return tuple(zarr.create_array({}, shape=(1,), chunks=(1,), dtype=dtype, zarr_format=3).compressors)
 
 
 def _put_documents(folder: str, create: Callable[[Any], object]) -> None:
@@ -188,7 +153,7 @@ def _put_documents(folder: str, create: Callable[[Any], object]) -> None:
             file.write(document.to_bytes())
 
 
-_GROUPS: dict[int, tuple[str, dict[str, Any]]] = {
+GROUPS: dict[int, tuple[str, dict[str, Any]]] = {
     2: (".zgroup", {"zarr_format": 2}),
     3: ("zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {}}),
 }
@@ -200,7 +165,7 @@ def _make_group(path: str, version: int) -> Callable[[], None]:
 
     Another run may make the group in the same moment. The one that was first is kept.
     """
-    name, said = _GROUPS[2 if version == 2 else 3]
+    name, said = GROUPS[2 if version == 2 else 3]
     there, document = os.path.isdir(path), os.path.join(path, name)
     os.makedirs(path, exist_ok=True)
     hidden = temporary(document)
@@ -232,6 +197,8 @@ def _keys(path: str, version: int) -> dict[str, Any]:
     """
     document = os.path.join(path, METADATA[version == 2])
     try:
+        if not os.path.isfile(document):
+            return {}
         known = read_document(document)
         if known.get("node_type", "array") != "array":
             return {}
@@ -242,6 +209,14 @@ def _keys(path: str, version: int) -> dict[str, Any]:
         return {"chunk_key_encoding": _key_encoding(given)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # nothing that is understood
         return {}
+
+
+def _keys_beside(target: ZarrPathTarget, version: int) -> dict[str, Any]:
+    """How chunks are named: as those of the array that is replaced, else as those of another one in the group."""
+    if os.path.lexists(target.name):
+        return _keys(target.name, version)
+    others = islice(dimensions.beside(target.name), dimensions.MOST) if target.groups else ()
+    return next(filter(None, (_keys(path, version) for path in others)), {})
 
 
 def _key_encoding(given: Any) -> dict[str, Any]:
@@ -282,9 +257,11 @@ class ZarrPathSink:
         """The array, under the hidden name of the outermost group."""
         target, spec = self._target, self.spec
         version = target.version
-        named = dimensions.named(target.name, len(spec.shape), version, member=bool(target.groups))
-        if version == 2:
-            named["fill_value"] = None  # else xarray takes elements of that value for missing ones
+        made = arguments(spec, target.said, version)
+        if target.said.dimension_names is None:
+            names = dimensions.named(target.name, len(spec.shape), member=bool(target.groups))
+            made |= dimensions_of(names, version, made["attributes"])
+        made |= _keys_beside(target, version)
         *groups, (place, _) = claim.steps
         if os.path.lexists(target.name):
             os.makedirs(place, 0o700)
@@ -293,8 +270,7 @@ class ZarrPathSink:
         for hidden, group in groups:
             if zarr_node(group) is None:
                 _put_documents(hidden, partial(zarr.create_group, zarr_format=version))
-        keys = _keys(target.name, version) if target.overwrite else {}
-        _put_documents(place, lambda store: _created(store, spec, version, **named, **keys, **self._options))
+        _put_documents(place, lambda store: zarr.create_array(store, **made | self._options))
         if os.path.lexists(target.name):
             shutil.copymode(target.name, place)
         return zarr.open_array(place, mode="r+")

@@ -21,7 +21,7 @@ import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import MemoryStore, StorePath
+from zarr.storage import StorePath
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec
@@ -30,10 +30,11 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
+from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.publication.settle import Left, beside
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
-from chunkflow.stores.zarr.create_local import compressors, created_spec
+from chunkflow.stores.zarr.encoding import created_spec, described
 from chunkflow.stores.zarr.remote_claim import (
     CALL,
     KEYS,
@@ -45,7 +46,7 @@ from chunkflow.stores.zarr.remote_claim import (
     has_published,
     left,
     refuse,
-    said,
+    told,
 )
 
 _METADATA = "zarr.json"
@@ -58,26 +59,44 @@ class ZarrUrlTarget:
     """A zarr array that the run creates at a URL: it appears when its metadata are put, after all of its chunks.
 
     Names above it that end in ``.zarr``, and what lies below the outermost of these, are made groups when the array
-    appears, where there is none: ``"s3://bucket/result.zarr/speed"`` is a member of ``result.zarr``. The array is
-    zarr 3. A process that is killed leaves chunks behind, which the next run removes.
+    appears, where there is none: ``"s3://bucket/result.zarr/speed"`` is a member of ``result.zarr``. Of an array that
+    is given by a store and a path `inside` of it, the store's root is the outermost group. The array is zarr 3. A
+    process that is killed leaves chunks behind, which the next run removes.
     """
 
     footprint: Footprint | None = None
 
-    def __init__(self, url: str, *, overwrite: bool = False) -> None:
-        self.name = hidden(url.rstrip("/"))
-        names = url.rstrip("/").split("/")
-        above = [i for i, name in enumerate(names[:-1], 1) if name.endswith(".zarr")]
-        root = above[0] if above else len(names)
-        self.store, self.path = open_store("/".join(names[:root])), "/".join(names[root:])
-        self.groups = [Bucket(self.store, "/".join(names[root:i])) for i in range(root, len(names))]
+    def __init__(
+        self,
+        url: str,
+        *,
+        overwrite: bool = False,
+        said: NewArray | None = None,
+        inside: tuple[Any, str] | None = None,
+    ) -> None:
+        self.name, self.said = hidden(url.rstrip("/")), said or NewArray(url)
+        if self.said.zarr_format == 2:
+            raise ArgumentError(
+                f"zarr_format=2: the output {self.name} lies behind a URL, where new arrays are of format 3, which "
+                "appear with one object. Make an empty one by zarr.create_array, and give that as the output"
+            )
+        if inside is not None:
+            self.store, self.path = inside
+            names = [name for name in self.path.split("/") if name]
+        else:
+            names = url.rstrip("/").split("/")
+            above = [i for i, name in enumerate(names[:-1], 1) if name.endswith(".zarr")]
+            root = above[0] if above else len(names)
+            self.store, self.path = open_store("/".join(names[:root])), "/".join(names[root:])
+            names = names[root:]
+        self.groups = [Bucket(self.store, "/".join(names[:i])) for i in range(len(names))]
         self.bucket, self.overwrite = Bucket(self.store, self.path), overwrite
         for group in self.groups:
             if (kind := self._kind(group)) not in (None, "group"):
                 raise ArgumentError(f"the output {self.name} would lie inside a zarr {kind}: it takes groups of zarr 3")
         self.check()
         with self._looking():
-            self._is_left = said(self.bucket, CALL) is not None
+            self._is_left = told(self.bucket, CALL) is not None
             stranger = None
             if self._kind(self.bucket) is None and not self._is_left and not has_begun(self.bucket):
                 stranger = next((name for name in self.bucket.names() if not name.startswith(OWN)), None)
@@ -110,7 +129,7 @@ class ZarrUrlTarget:
         return translated(ReadError, f"cannot look at {self.name}", self.name)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return created_spec(self.name, shape, dtype, chunks, remote=True)
+        return created_spec(self.name, shape, dtype, chunks, self.said, 3, remote=True)
 
     def claim(self) -> RemoteClaim:
         """The claim of a run that a later one may go on with, or of one that is left."""
@@ -173,14 +192,12 @@ class ZarrUrlTarget:
             _remove(self.bucket, [name for name in self.bucket.names() if KEYS[kind].fullmatch(name)])
         if claim is not None:
             kind = claim.made.setdefault("kind", kind)
-        made: Any = zarr.create_array(
-            store=MemoryStore(),
-            shape=spec.shape,
-            chunks=spec.chunks or "auto",
-            dtype=spec.dtype,
-            **compressors(spec.dtype, 3),
-            chunk_key_encoding=_ENCODINGS[kind],  # type: ignore[arg-type]
-            dimension_names=self._names(len(spec.shape), old),
+        made = described(
+            spec,
+            self.said,
+            3,
+            chunk_key_encoding=_ENCODINGS[kind],
+            dimension_names=self.said.dimension_names or self._names(len(spec.shape), old),
         )
         metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
         assert metadata is not None
@@ -223,11 +240,12 @@ class ZarrUrlSink:
         self.spec, self._target, self._array, self._sink = spec, target, array, ZarrSink(array, spec)
         self._metadata, self._old, self._old_keys = metadata, old, old_keys
         self._claim, self._maker = claim, maker
-        self._written = np.zeros([-(-n // c) for n, c in zip(spec.shape, array.chunks, strict=True)], bool)
+        self._sides = array.shards or array.chunks
+        self._written = np.zeros([-(-n // c) for n, c in zip(spec.shape, self._sides, strict=True)], bool)
         self._undo: list[Callable[[], None]] = []
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        chunks = zip(region, self._array.chunks, strict=True)
+        chunks = zip(region, self._sides, strict=True)
         self._written[tuple(slice(side.start // n, -(-side.stop // n)) for side, n in chunks)] = True
         self._sink.write(region, block)
 

@@ -18,15 +18,13 @@ MOST = 16
 Names = tuple[str, ...]
 
 
-def named(path: str, ndim: int, version: int, *, member: bool) -> dict[str, Any]:
-    """Arguments of `zarr.create_array` for an array at a path: those of the array that it replaces.
+def named(path: str, ndim: int, *, member: bool) -> Names | None:
+    """Names for an array at a path: those of the array that it replaces.
 
     A new `member` of a group, among arrays that have names, gets names of its own. Otherwise there are none.
     """
-    names = chosen(os.path.basename(path), ndim, _names(path), _beside(path) if member else ())
-    if names is None:
-        return {}
-    return {"attributes": {ATTRIBUTE: list(names)}} if version == 2 else {"dimension_names": names}
+    others = map(_names, beside(path)) if member else ()
+    return chosen(os.path.basename(path), ndim, _names(path), others)
 
 
 def chosen(stem: str, ndim: int, old: Names | None, beside: Iterable[Names | None]) -> Names | None:
@@ -82,10 +80,10 @@ def _document(path: str, name: str) -> Any:
     return read_document(found) if os.path.isfile(found) else {}
 
 
-def _beside(path: str) -> Iterator[Names | None]:
-    """Names of the arrays in the same group."""
+def beside(path: str) -> Iterator[str]:
+    """What lies beside a path in the same group: arrays, and whatever else has a directory."""
     try:
         found = [entry.path for entry in os.scandir(os.path.dirname(path)) if entry.is_dir()]
     except OSError:
         return
-    yield from (_names(other) for other in found if not os.path.basename(other).startswith("."))
+    yield from (other for other in found if not os.path.basename(other).startswith("."))

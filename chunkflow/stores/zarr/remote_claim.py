@@ -64,7 +64,7 @@ class Maker:
         try:
             raw = json.dumps(_who(self.run)).encode()
             while not bucket.create(MAKER, raw):
-                found = said(bucket, MAKER) or {}
+                found = told(bucket, MAKER) or {}
                 if found.get("run") == self.run:  # a request that failed was obeyed
                     break
                 _refuse_alive(found, called)
@@ -84,7 +84,7 @@ class Maker:
         if self.is_held:
             _held.discard(self.run)
             with suppress(Exception):
-                if (said(self._bucket, MAKER) or {}).get("run") == self.run:
+                if (told(self._bucket, MAKER) or {}).get("run") == self.run:
                     self._bucket.remove(MAKER)
 
 
@@ -117,7 +117,7 @@ class RemoteClaim:
         self.maker = Maker(bucket, called)
         self._run = self.maker.run
         try:
-            found, steps = said(bucket, CALL), said(bucket, STEPS)
+            found, steps = told(bucket, CALL), told(bucket, STEPS)
             _refuse_alive(steps or {}, called)
         except BaseException:
             self.maker.end()
@@ -147,7 +147,7 @@ class RemoteClaim:
 
     def go_on(self) -> tuple[int, Any, list[np.ndarray]]:
         """See `Journal.go_on`."""
-        found = said(self._bucket, STEPS) or {"steps": 0, "kept": 0, "nbytes": 0}
+        found = told(self._bucket, STEPS) or {"steps": 0, "kept": 0, "nbytes": 0}
         self._steps, self._kept, self._nbytes = int(found["steps"]), int(found["kept"]), int(found["nbytes"])
         self._publishes = bool(found.get("publishes"))  # the run before may have done so
         self._note()
@@ -193,7 +193,7 @@ class RemoteClaim:
 
     def check(self) -> None:
         """Raise an `OutputBusyError` if another run has taken the array over."""
-        found = said(self._bucket, STEPS)
+        found = told(self._bucket, STEPS)
         if found is not None and found["run"] != self._run:
             raise OutputBusyError(
                 f"{self.called} has been taken over by process {found['pid']} on {found['host']}, which took this run "
@@ -239,26 +239,26 @@ _held: set[str] = set()
 
 def left(bucket: Bucket) -> dict[str, Any] | None:
     """What a dead run has said of its call, and of the array; None if there is none, or one that is alive."""
-    found = said(bucket, CALL)
-    return None if found is None or _alive(said(bucket, STEPS) or {}) else found
+    found = told(bucket, CALL)
+    return None if found is None or _alive(told(bucket, STEPS) or {}) else found
 
 
 def has_begun(bucket: Bucket) -> bool:
     """Whether a dead run had begun to make the array."""
-    found = said(bucket, MAKER)
+    found = told(bucket, MAKER)
     return found is not None and not _alive(found)
 
 
 def has_published(bucket: Bucket, metadata: bytes) -> bool:
     """Whether a dead run has put these metadata of an array. Without its steps it was removing what tells of it."""
-    found, steps = left(bucket), said(bucket, STEPS)
+    found, steps = left(bucket), told(bucket, STEPS)
     return bool(found and (steps is None or steps.get("publishes")) and found["made"]["metadata"].encode() == metadata)
 
 
 def refuse(bucket: Bucket, called: str) -> None:
     """Refuse an array of which a run has left what may be gone on with (`ResumeError`), or one that is alive writes."""
-    _refuse_alive(said(bucket, STEPS) or {}, called)
-    if said(bucket, CALL) is not None:
+    _refuse_alive(told(bucket, STEPS) or {}, called)
+    if told(bucket, CALL) is not None:
         raise ResumeError(
             f"a run that made {called} has ended early, and left what can be gone on with: give resume=True to the "
             "same call, or remove it by `chunkflow clean`"
@@ -304,7 +304,7 @@ def _born(pid: int) -> str:
     return ""
 
 
-def said(bucket: Bucket, name: str) -> dict[str, Any] | None:
+def told(bucket: Bucket, name: str) -> dict[str, Any] | None:
     """What an object says; None if there is none, or what is no JSON."""
     found = bucket.get(name)
     if found is None:
