@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import re
 import signal
 import warnings
 from functools import cache
+from itertools import combinations
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,7 +65,42 @@ def has_gpu() -> bool:
         return False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def is_thorough() -> bool:
+    return settings().max_examples >= settings.get_profile("thorough").max_examples
+
+
+def values(item: pytest.Item) -> set[tuple[object, ...]]:
+    """What a test of a sweep is tried with: its values, or each pair of them if there are more than two."""
+    params = item.callspec.params  # type: ignore[attr-defined]
+    names = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    groups = [tuple(re.findall(r"\w+", " ".join([name] if isinstance(name, str) else name))) for name in names]
+    groups += [(name,) for name in params if not any(name in group for group in groups)]  # of fixtures
+    found = [(group, *(id(params[name]) for name in group)) for group in sorted(groups)]
+    return set(combinations(found, 2 if len(found) > 2 else 1))
+
+
+def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
+    """All tests but those of a `sweep` whose values are tried by others of it. Tests of a GPU stay."""
+    sweeps: dict[str, list[tuple[pytest.Item, set[tuple[object, ...]]]]] = {}
+    for item in items:
+        if item.get_closest_marker("sweep") and not item.get_closest_marker("gpu"):
+            sweeps.setdefault(item.nodeid.partition("[")[0], []).append((item, values(item)))
+    left_out = set()
+    for sweep in sweeps.values():
+        left = set().union(*(tried for _, tried in sweep))
+        while left:
+            chosen = max(sweep, key=lambda test: len(test[1] & left))
+            left -= chosen[1]
+            sweep.remove(chosen)
+        left_out.update(item for item, _ in sweep)
+    return [item for item in items if item not in left_out]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not is_thorough():
+        chosen = sampled(items)
+        config.hook.pytest_deselected(items=[*set(items).difference(chosen)])
+        items[:] = chosen
     # What libraries take on a GPU counts in every later budget of the process: small budgets come first, they last.
     items.sort(key=lambda item: ("engine/test_budget" not in item.nodeid) + ("test_adapters" in item.nodeid))
     for item in items:

@@ -24,7 +24,7 @@ from chunkflow.stores.codecs.step import Codec, decoded, flat, sizes_between
 
 _THREADS = 4
 _modest = settings(
-    max_examples=max(15, settings().max_examples // 2),
+    max_examples=max(5, settings().max_examples // 3),
     deadline=None,
     # An inherited test has one executor for each codec.
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],

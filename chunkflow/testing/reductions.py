@@ -25,7 +25,7 @@ from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 
 _modest = settings(
-    max_examples=max(12, settings().max_examples // 3),
+    max_examples=max(5, settings().max_examples // 4),
     deadline=None,
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )

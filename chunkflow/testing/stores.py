@@ -41,7 +41,7 @@ _LAYOUTS = ("C", "F", "strided", "reversed")
 _THREADS = 4
 _modest = settings(
     # Most examples make files: fewer of them, in proportion to what the profile asks for.
-    max_examples=max(15, settings().max_examples // 6),
+    max_examples=max(5, settings().max_examples // 4),
     deadline=None,
     # Every example makes a directory of its own, and an inherited test has one executor per store.
     suppress_health_check=[

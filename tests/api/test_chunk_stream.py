@@ -14,6 +14,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.devices import Place, at_work, everywhere, on_cpu_and_gpu, same
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow import errors
@@ -80,7 +81,7 @@ def test_the_blocks_come_in_order_and_tile_the_array(place: Place, kind: str, tm
     dtype=st.sampled_from(["?", "i2", "f4", ">f8", "c16"]),
     share=st.sampled_from([0.1, 0.4, 3]),
 )
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(1 / 4), suppress_health_check=[HealthCheck.too_slow])
 def test_random_arrays(place: Place, shape: tuple[int, ...], dtype: str, share: float) -> None:
     x = filled(shape, dtype)
     budget = place.budget(max(1, int(x.nbytes * share)))
@@ -94,6 +95,7 @@ def test_random_arrays(place: Place, shape: tuple[int, ...], dtype: str, share: 
     same(copy, x.astype(copy.dtype))
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize(
     ("chunks", "counts"), [(50, (2, 10)), ((50, 100), (2, 5)), ((-1, 250), (1, 2)), ((33, None), (3, 1))]
@@ -129,6 +131,7 @@ def test_a_chunk_is_stale_when_the_loop_has_moved_on(place: Place) -> None:
         first.data  # noqa: B018
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["npy", "zarr", "generic"])
 def test_what_the_loop_keeps_stays_as_it_is(place: Place, kind: str, tmp_path: Path) -> None:
@@ -189,6 +192,7 @@ def fail(chunk: cf.Chunk) -> None:
     raise ZeroDivisionError(f"at {chunk.index}")
 
 
+@pytest.mark.sweep
 @everywhere
 @sources
 @pytest.mark.parametrize("how", ["close", "with", "del", "break", "error", "exhaust"])
@@ -234,6 +238,7 @@ def test_a_stream_that_nobody_iterates_holds_nothing(place: Place, tmp_path: Pat
         assert list(blocks) == []
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("after", [0, 1, 5, 19])
 @pytest.mark.parametrize("cause", [OSError("gone"), KeyboardInterrupt()], ids=["OSError", "KeyboardInterrupt"])

@@ -15,6 +15,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.budgets import traced
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow.api.operation import is_operation
@@ -237,7 +238,7 @@ def refused(run: Callable[[int], Any], budget: int) -> int | None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(1 / 10), deadline=None)
 @given(share=st.floats(0, 0.99), stored=st.booleans())
 def test_the_budget_that_a_refusal_names_does(name: str, share: float, stored: bool) -> None:
     arrays = {key: Recorded(a) if stored and key != "k" else a for key, a in samples().items()}
@@ -261,7 +262,7 @@ def test_it_is_no_more_than_it_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=examples(1 / 20), deadline=None)
 @given(share=st.floats(0, 0.99))
 def test_before_a_refusal_no_more_than_the_block_of_a_trial_is_read(name: str, share: float) -> None:
     arrays = {key: Recorded(a) if key != "k" else a for key, a in samples(150).items()}
@@ -345,6 +346,7 @@ FAR = np.append(np.zeros(9000, int), 100_000)
 SPARSE = np.random.default_rng(1).integers(0, 10**6, 90, "u4")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("far", [FAR, SPARSE, np.array([200], "u1")], ids=["outlier", "sparse", "single"])
 @pytest.mark.parametrize("out", ["", "there", "y.npy", "y.zarr"])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -388,7 +390,7 @@ def test_elements_that_are_not_finite_take_what_was_planned(make: Callable[[Any]
 
 
 def test_a_result_that_a_later_pass_reads_is_as_its_output(tmp_path: Path) -> None:
-    x = samples(20)["x"]
+    x = samples(10)["x"]
     for number, out in enumerate((tmp_path / "m.zarr", str(tmp_path / "n.zarr"), np.empty(x.shape[1], "f4"))):
         median = cf.median(cf.open(x), axis=0)
         last = tmp_path / f"{number}.zarr"
@@ -431,10 +433,11 @@ def test_a_dataset_of_several_passes_is_what_was_planned(make: Callable[[Any], A
         np.testing.assert_allclose(file["d"][...], make(x).compute(device="cpu"), rtol=1e-12, atol=1e-9)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "i8", "f2", "f8"])
 @pytest.mark.parametrize("bins", [4, "sqrt", "auto", "fd"])
 @pytest.mark.parametrize("there", [False, True])
-@pytest.mark.parametrize("number", [1, 9000])
+@pytest.mark.parametrize("number", [1, 2000])
 def test_bins_that_the_elements_choose(dtype: str, bins: Any, there: bool, number: int) -> None:
     x = np.random.default_rng(1).integers(0, 99, number).astype(dtype)
     weights = x if bins == 4 and dtype in ("u8", "i8", "f8") else None
@@ -446,6 +449,7 @@ def test_bins_that_the_elements_choose(dtype: str, bins: Any, there: bool, numbe
     np.testing.assert_array_equal(run(smallest)[0], right)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rule", ["fd", "auto", "doane", "rice", "scott", "sqrt", "sturges"])
 @pytest.mark.parametrize("density", [False, True])
 @pytest.mark.parametrize("x", [np.append(np.linspace(0, 1, 99), 1e4), np.array([-99, *range(70), 10**5])])
@@ -458,6 +462,7 @@ def test_bins_far_out_are_counted_in_parts(rule: str, density: bool, x: np.ndarr
         np.testing.assert_array_equal(run(smallest)[0][...], right)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i2", "i4"])
 @pytest.mark.parametrize("number", [2, 300, 70_000])
 def test_values_of_a_pass_that_was_not_made_yet(dtype: str, number: int) -> None:

@@ -15,6 +15,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices import Place, everywhere, same
+from support.examples import examples
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -96,7 +97,7 @@ def test_bits_are_those_of_separate_results(place: Place) -> None:
         same(one, other)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(1 / 2))
 @given(
     shape=st.lists(st.integers(0, 9), max_size=3).map(tuple),
     size=st.integers(100, 4000),

@@ -27,6 +27,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rates"
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates of little data, in few runs: they need not be good ones."""
+    for name, less in {"OLD": 1 << 20, "CODED": 2 << 20, "LARGE": 4 << 20, "LONG": 0.002, "PROFILES": 2}.items():
+        monkeypatch.setattr(calibrate, name, less)
+
+
 def test_what_is_kept_is_what_plans_are_made_with(folder: Path) -> None:
     usual = NumpyDevice().machine
     slow = replace(usual, read=usual.read / 10, multiply=1e9)
@@ -93,9 +100,9 @@ def test_rates_that_cannot_be_kept_are_an_error(folder: Path, monkeypatch: pytes
         measured_rates.keep(cpu(2), "cpu")
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("staged", [False, True])
-def test_measured_rates_are_rates(staged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "OLD", 1 << 20)
+def test_measured_rates_are_rates(staged: bool, tmp_path: Path) -> None:
     device = numpy_device("threaded", staged=staged) if staged else NumpyDevice(machine=cpu(2))
     before = device.machine
     found = tuned(device, 4 << 20, tmp_path)
@@ -127,6 +134,7 @@ def test_a_gpu_is_measured() -> None:
     assert found.machine.threads >= 1
 
 
+@pytest.mark.usefixtures("small")
 def test_the_command_measures_keeps_and_forgets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["calibrate", "--device", "cpu", "--size", "4MB"]) == 0
     (where,) = folder.iterdir()
@@ -160,6 +168,7 @@ def test_a_disk_without_room_is_named_before_anything_is_measured(
         tuned(NumpyDevice(machine=cpu(2)), 4 << 20, tmp_path)
 
 
+@pytest.mark.usefixtures("small")
 def test_files_that_stay_in_memory_say_nothing_of_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "absent", lambda *_: 0.0)
     device = NumpyDevice(machine=cpu(2))
@@ -168,6 +177,7 @@ def test_files_that_stay_in_memory_say_nothing_of_a_disk(tmp_path: Path, monkeyp
     assert str(tmp_path) in found.missing
 
 
+@pytest.mark.usefixtures("small")
 def test_few_bytes_are_enough_for_every_lane(tmp_path: Path) -> None:
     found = tuned(NumpyDevice(machine=cpu(8)), 1, tmp_path)
     assert found.machine.read > 0

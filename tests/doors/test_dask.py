@@ -17,6 +17,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices import CPU, Place, everywhere, same
+from support.examples import examples
 from support.numpy_examples import EXAMPLES, arrays, flat, rows
 
 dask = pytest.importorskip("dask")
@@ -75,6 +76,7 @@ CHOSEN: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("name", CHOSEN)
 def test_results_are_numpys(name: str, place: Place) -> None:
@@ -125,7 +127,7 @@ def test_halos_are_the_neighbours(boundary: Any, place: Place) -> None:
     same(chain.to_dask("1kB", device=place.device()).compute(), expected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(1))
 @given(shape=st.lists(st.integers(0, 8), max_size=3).map(tuple), size=st.integers(1, 400), data=st.data())
 def test_any_shape_and_partition(shape: tuple[int, ...], size: int, data: Any) -> None:
     x = np.arange(np.prod(shape, dtype=int), dtype="f8").reshape(shape)

@@ -20,6 +20,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices import CPU, Place, checked, everywhere, numpy_device, on_cpu_and_gpu, same
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow.cluster import partition
@@ -145,7 +146,7 @@ def test_as_numpy(case: Any, budget: int, place: Place, data: st.DataObject) -> 
 
 
 @everywhere
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(1 / 4))
 @given(case=trees(), data=st.data())
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_as_numpy_everywhere(case: Any, data: st.DataObject, place: Place) -> None:
@@ -581,7 +582,7 @@ BOUNDARIES = ["none", "nearest", "reflect", "mirror", "periodic", 2.5]
 
 
 @everywhere
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(1 / 4))
 @given(
     first=st.sampled_from(BOUNDARIES),
     second=st.sampled_from(BOUNDARIES),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from support.devices import Place, on_cpu_and_gpu, same
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow import errors
@@ -70,7 +71,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @given(indices(), st.sampled_from(["memory", "npy", "f", "zarr"]), st.sampled_from(["source", "expression", "stored"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 def test_any_index(stored: dict[str, Any], index: Any, where: str, what: str) -> None:
     lazy, array = cf.open(stored[where]), X
     if what == "expression":
@@ -91,7 +92,7 @@ def test_any_index(stored: dict[str, Any], index: Any, where: str, what: str) ->
 
 
 @given(indices(), st.sampled_from(["memory", "zarr"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(1), deadline=None)
 def test_an_outer_index_is_of_each_axis_by_itself(stored: dict[str, Any], index: Any, where: str) -> None:
     index = tuple(e for e in index if not (isinstance(e, np.ndarray | list) and np.ndim(e) != 1) and e is not None)
     index = tuple(e for e in index if e is not Ellipsis)

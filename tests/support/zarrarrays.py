@@ -12,6 +12,7 @@ import zarr
 import zarr.codecs as codecs
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.stores.kvstore.folder import Folder
@@ -24,7 +25,7 @@ SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 DTYPES = ("f4", "f8", ">f4", ">i2", "?", "c8", "u1", "f2", "i8", ">c16")
 
 modest = settings(
-    max_examples=max(100, settings().max_examples // 2),
+    max_examples=examples(3 / 2),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage, signal
 from support.devices import Place, checked, everywhere
+from support.examples import examples
 from support.transforms import DTYPES, close, noise, stored
 
 import chunkflow as cf
@@ -43,7 +44,7 @@ def convolutions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @everywhere
-@settings(max_examples=40)
+@settings(max_examples=examples(1 / 4))
 @given(case=convolutions())
 def test_convolutions_are_scipys(case: dict[str, Any], place: Place) -> None:
     x, kernel, mode = case["x"], case["kernel"], case["mode"]
@@ -61,6 +62,7 @@ def test_convolutions_are_scipys(case: dict[str, Any], place: Place) -> None:
     close(place.host(got), expected, size=4 * size)
 
 
+@pytest.mark.sweep
 @checked
 @pytest.mark.parametrize("boundary", [0, 2.5, "nearest", "reflect", "mirror", "periodic"])
 @pytest.mark.parametrize("sides", [(3, 5), (7, 1), (1, 1), (4, 2)])
@@ -75,6 +77,7 @@ def test_boundaries_are_scipys(sides: Any, boundary: Any, place: Place) -> None:
         close(got, expected, size=100.0)
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("mode", ["same", "valid", "full"])
 def test_a_kernel_wider_than_the_blocks(mode: Any, place: Place) -> None:
@@ -123,6 +126,7 @@ def test_bad_convolutions_are_refused_before_a_byte_is_read(args: Any, options: 
     assert source.bytes_read == 0
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("mode", ["same", "valid", "full"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

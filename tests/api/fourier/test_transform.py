@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.budgets import SLACK, traced
 from support.devices import CHECKING, CPU, Place, checked, everywhere
+from support.examples import examples
 from support.transforms import DTYPES, close, noise, stored
 
 import chunkflow as cf
@@ -70,7 +71,7 @@ def numpys(case: dict[str, Any]) -> np.ndarray:
 
 
 @everywhere
-@settings(max_examples=40)
+@settings(max_examples=examples(1 / 4))
 @given(case=cases())
 def test_transforms_are_numpys(case: dict[str, Any], place: Place) -> None:
     x = case["x"] if case["chunks"] is None else Chunked(case["x"], (case["chunks"],) * case["x"].ndim)
@@ -80,13 +81,13 @@ def test_transforms_are_numpys(case: dict[str, Any], place: Place) -> None:
     close(place.host(got), numpys(case), size=1.0 if half else 0.0, rough=half)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(1))
 @given(case=cases(), place=st.sampled_from([CPU, *CHECKING]), kind=st.sampled_from(["zarr", "npy"]))
 def test_transforms_through_the_disk_are_numpys(case: dict[str, Any], place: Place, kind: str) -> None:
     _through_the_disk(case, place, kind)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(1 / 2))
 @given(case=cases(), place=st.sampled_from([CPU, *CHECKING]), kind=st.sampled_from(["zarr", "npy"]))
 def test_transforms_through_chunks_are_numpys(case: dict[str, Any], place: Place, kind: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -118,6 +119,7 @@ def _through_the_disk(case: dict[str, Any], place: Place, kind: str) -> None:
 VOLUME = (48, 40, 56)
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("name", ["fftn", "rfftn", "irfftn"])
 def test_a_volume_larger_than_the_budget_takes_several_passes(name: str, place: Place) -> None:

@@ -21,6 +21,7 @@ import zarr
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.devices import CPU, Place, checked, everywhere, numpy_device, on_cpu_and_gpu
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow import errors
@@ -51,7 +52,7 @@ from chunkflow.testing import CountingSource
 FLOATS = ("f2", "f4", "f8", "c8", "c16")
 EXACT = ("?", "i1", "u2", "i4", "i8")
 thorough = settings(
-    max_examples=max(12, settings().max_examples // 6),
+    max_examples=examples(1 / 4),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -121,10 +122,10 @@ def stacks(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @everywhere
 @given(shapes=stacks(), kinds=st.tuples(dtypes, dtypes), budget=budgets)
-@example(shapes=((40, 30), (30, 50)), kinds=("f4", "f4"), budget=4000)
-@example(shapes=((20, 70), (70, 20)), kinds=("f2", "f2"), budget=4000)
-@example(shapes=((20, 70), (70, 20)), kinds=("i1", "i1"), budget=4000)
-@example(shapes=((20, 70), (70, 20)), kinds=("?", "?"), budget=3000)
+@example(shapes=((40, 30), (30, 50)), kinds=("f4", "f4"), budget=12_000)
+@example(shapes=((20, 70), (70, 20)), kinds=("f2", "f2"), budget=6000)
+@example(shapes=((20, 70), (70, 20)), kinds=("i1", "i1"), budget=6000)
+@example(shapes=((20, 70), (70, 20)), kinds=("?", "?"), budget=6000)
 @example(shapes=((12, 9, 7), (12, 7, 9)), kinds=("c8", "f8"), budget=8000)
 @example(shapes=((0, 3), (3, 4)), kinds=("f4", "f4"), budget=4000)
 @example(shapes=((4, 0), (0, 3)), kinds=("i4", "i4"), budget=4000)
@@ -319,14 +320,14 @@ def test_products_of_single_precision_are_no_worse_than_numpys(place: Place) -> 
 
 @everywhere
 def test_from_files_into_files(place: Place, tmp_path: Path) -> None:
-    a, b = noise((60, 70), "f4", 1), noise((70, 50), "f4", 2)
+    a, b = noise((30, 35), "f4", 1), noise((35, 25), "f4", 2)
     np.save(tmp_path / "a.npy", np.asfortranarray(a))
-    zarr.create_array(tmp_path / "b.zarr", shape=b.shape, chunks=(16, 20), dtype="f4")[...] = b
+    zarr.create_array(tmp_path / "b.zarr", shape=b.shape, chunks=(8, 10), dtype="f4")[...] = b
     for out in ("c.npy", "c.zarr"):
         made = run(place, 12_000, linalg.matmul, tmp_path / "a.npy", tmp_path / "b.zarr", out=tmp_path / out)
         close(made[...], np.matmul, a, b)
-    target = np.zeros((60, 50), "f8")
-    assert run(place, 40_000, linalg.matmul, a, b, out=target) is target
+    target = np.zeros((30, 25), "f8")
+    assert run(place, 12_000, linalg.matmul, a, b, out=target) is target
     np.testing.assert_allclose(target, a @ b, rtol=1e-4, atol=1e-4)
 
 
@@ -395,7 +396,7 @@ def fewest_bytes(m: int, k: int, n: int, budget: int, slots: int) -> float:
     n=st.sampled_from([64, 900, 2000]),
     share=st.sampled_from([0.1, 0.3, 0.7]),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(1), deadline=None)
 @example(m=2000, k=2000, n=2000, share=1 / 3)
 @example(m=4000, k=300, n=50, share=0.2)
 @example(m=50, k=300, n=4000, share=0.2)
@@ -406,6 +407,7 @@ def test_no_blocks_read_less(m: int, k: int, n: int, share: float) -> None:
     assert plan.bytes_in <= 1.02 * fewest_bytes(m, k, n, budget - staging, plan.depth) + 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["threaded", "lazy"])
 @pytest.mark.parametrize("shape", [(900, 900, 900), (2000, 300, 100), (300, 4000, 250)])
 def test_a_product_reads_what_its_plan_says(mode: str, shape: tuple[int, int, int]) -> None:
@@ -622,7 +624,7 @@ def test_blocks_respect_chunks(chunks: tuple[int, int]) -> None:
 
 
 @given(kind=dtypes, budget=st.integers(4000, 60_000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(1), deadline=None)
 def test_the_budget_is_kept(kind: str, budget: int) -> None:
     shapes = [(90, 120), (120, 70)]
     labels = notation.einsum("ij,jk->ik", shapes)
@@ -639,6 +641,7 @@ def test_the_budget_is_kept(kind: str, budget: int) -> None:
 # -- Memory --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @checked
 @pytest.mark.parametrize("contiguous", [False, True])
 def test_panels_add_up(place: Place, contiguous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -649,11 +652,11 @@ def test_panels_add_up(place: Place, contiguous: bool, monkeypatch: pytest.Monke
     for kind in ("f4", "f2", "i4", "?", "c16"):
         a, b = noise((24, 40), kind, 1), noise((40, 30), kind, 2)
         for x, y in ((a, b), (a.copy("F"), b.copy("F"))):
-            close(run(place, 4000, linalg.matmul, x, y), np.matmul, a, b)
+            close(run(place, 16_000, linalg.matmul, x, y), np.matmul, a, b)
         close(run(place, 10_000, moments.gram, a), lambda x: x.conj().T @ x, a)
         for stack in (3, 11):
             a, b = noise((stack, 9, 30), kind, 1), noise((stack, 30, 7), kind, 2)
-            close(run(place, 9000, linalg.matmul, a, b), np.matmul, a, b)
+            close(run(place, 16_000, linalg.matmul, a, b), np.matmul, a, b)
     x = noise((30, 100), "c16")
     np.testing.assert_allclose(run(place, 40_000, moments.cov, x), np.cov(x), atol=1e-12)
 

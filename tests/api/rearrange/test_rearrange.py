@@ -345,6 +345,7 @@ RECHUNKS = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("shape", "chunks", "wanted", "budget"), RECHUNKS)
 @checked
 def test_each_chunk_is_read_and_written_once(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from support.budgets import MB, SLACK, traced
 from support.devices import CHECKING, Place, everywhere, on_cpu_and_gpu, same
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow import errors
@@ -64,7 +65,7 @@ def arrays(dtypes: Any, shapes: Any) -> Any:
 
 
 @given(x=arrays(FLOATS + INTEGERS + (">f4",), st.integers(1, 40)), q=QS, method=st.sampled_from(METHODS))
-@settings(max_examples=1000)
+@settings(max_examples=examples(15))
 def test_rules_are_numpys(x: np.ndarray, q: Any, method: str) -> None:
     """Keys, ranks and interpolation alone, on sorted keys, with no pass."""
     native = x.dtype.newbyteorder("=")
@@ -88,7 +89,7 @@ def test_rules_are_numpys(x: np.ndarray, q: Any, method: str) -> None:
     budget=st.sampled_from([100_000, 20_000_000]),
     data=st.data(),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(3))
 def test_quantiles_as_numpy(
     x: np.ndarray, q: Any, method: str, keepdims: bool, chunks: Any, place: Place, budget: int, data: Any
 ) -> None:
@@ -299,7 +300,7 @@ def test_from_zarr_to_a_path(place: Place, tmp_path: Path) -> None:
     chunks=st.sampled_from([None, 1, 3]),
     place=st.sampled_from(CHECKING),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(2))
 def test_unique_as_numpy(x: np.ndarray, chunks: Any, place: Place) -> None:
     values, counts = np.unique(x, return_counts=True)
     got = unique(x, return_counts=True, chunks=chunks, budget=1_000_000, device=place.device())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices import Place, everywhere, same
+from support.examples import examples
 
 dask = pytest.importorskip("dask")
 
@@ -84,7 +85,7 @@ def test_on_any_device(place: Place) -> None:
         )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(1 / 2))
 @given(
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple),
     size=st.integers(50, 2000),

@@ -14,6 +14,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices import Place, everywhere, on_cpu_and_gpu, same
+from support.examples import examples
 from support.stencils import box, one_by_one
 
 import chunkflow as cf
@@ -111,18 +112,19 @@ def check_stencil(case: dict[str, Any], place: Place) -> None:
 
 
 @everywhere
-@settings(max_examples=15)
+@settings(max_examples=examples(1 / 4))
 @given(case=stencils())
 def test_it_equals_one_pass_after_another(case: dict[str, Any], place: Place) -> None:
     check_stencil(case, place)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(2))
 @given(case=stencils())
 def test_it_equals_one_pass_after_another_in_many_cases(case: dict[str, Any]) -> None:
     check_stencil(case, Place("cpu"))
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("depth", [1, (2, 0), (0, 3)], ids=str)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 from support.devices import CHECKING, MODES, Place, checked, checking, everywhere, machine, numpy_device, same
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow.devices.common import Done
@@ -73,7 +74,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @everywhere
-@settings(max_examples=40)
+@settings(max_examples=examples(1 / 4))
 @given(case=cases())
 def test_it_equals_the_stencil_of_the_whole_array(case: dict[str, Any], place: Place) -> None:
     x = np.random.default_rng(1).integers(-50, 50, case["shape"]).astype("i4", order=case["order"])
@@ -106,7 +107,7 @@ def windows_on(block: Any, depth: Any, shape: tuple[int, ...]) -> Any:
 
 
 @checked
-@settings(max_examples=25)
+@settings(max_examples=examples(1 / 4))
 @given(
     st.tuples(*[st.integers(3, 12)] * 2),
     st.sampled_from([*SCIPY_MODE, 0.5]),
@@ -194,7 +195,7 @@ def test_walking_slabs_reads_every_element_once(place: Place, kind: Any) -> None
     assert plan.bytes_in <= source.bytes_read <= plan.bytes_in + 4096  # and the trial call's, where there was one
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(1))
 @given(case=cases())
 def test_the_bytes_read_are_the_plans(case: dict[str, Any]) -> None:
     place = CHECKING[0]

@@ -18,7 +18,7 @@ from chunkflow.stores import open_source
 
 h5py = pytest.importorskip("h5py")
 
-BOMB = 400 << 20
+BOMB = 160 << 20
 
 
 def links(path: Path) -> None:

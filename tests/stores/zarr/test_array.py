@@ -59,10 +59,15 @@ class TestZarr2FortranSource(SourceContract):
         return open_source(str(tmp_path / "u.zarr"))
 
 
+def in_shards(shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Small shards of chunks half as long along each axis, not many of them; and what zarr calls them."""
+    shards = tuple(4 * (1 + n // 20) for n in shape)
+    return shards, {"chunks": tuple(n // 2 for n in shards), "shards": shards} if shape else {}
+
+
 class TestShardedSource(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
-        shards = tuple(4 for _ in array.shape)
-        options = {"chunks": tuple(2 for _ in array.shape), "shards": shards} if array.shape else {}
+        _, options = in_shards(array.shape)
         return open_source(create(tmp_path / "u.zarr", array, **options))
 
 
@@ -100,8 +105,7 @@ class TestZarrSink(ZarrSinkContract):
 
 class TestShardedBigEndianSink(ZarrSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
-        shards = tuple(4 for _ in array.shape)
-        options = {"chunks": tuple(2 for _ in array.shape), "shards": shards} if array.shape else {}
+        shards, options = in_shards(array.shape)
         zeros = np.zeros(array.shape, array.dtype.newbyteorder(">"))
         target = open_target(create(tmp_path / "u.zarr", zeros, **options))
         assert target.describe(array.shape, array.dtype, None).chunks == shards
