@@ -16,8 +16,10 @@ from chunkflow.api.lazy.open import from_dask, open
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.api.mapping import blockwise, map
+from chunkflow.api.rearrange.along import take_along_axis
 from chunkflow.api.rearrange.join import concatenate, pad, stack
 from chunkflow.api.rearrange.masks import argwhere, extract, flatnonzero
+from chunkflow.api.rearrange.put import put
 from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
 from chunkflow.api.rearrange.take import compress, take
 from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
@@ -140,6 +142,7 @@ __all__ = [
     "percentile",
     "prod",
     "ptp",
+    "put",
     "quantile",
     "rechunk",
     "rechunk_plan",
@@ -152,6 +155,7 @@ __all__ = [
     "store",
     "sum",
     "take",
+    "take_along_axis",
     "tensordot",
     "topk",
     "torch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ _LISTS = (list, tuple, range)
 
 
 @dataclass(frozen=True)
-class _Index:
+class Index:
     """An index, entry by entry: the elements along each axis, and what becomes of the axes.
 
     Attributes
@@ -46,6 +47,30 @@ class _Index:
     single: list[int]
     order: list[int | None]
 
+    @cached_property
+    def common(self) -> Shape:
+        """The shape to which arrays of places are broadcast; `IndexError` if there is none."""
+        try:
+            return np.broadcast_shapes(*(a.shape for a in self.arrays.values()))
+        except ValueError:
+            shapes = " ".join(str(a.shape) for a in self.arrays.values())
+            raise IndexError(
+                f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+            ) from None
+
+    @cached_property
+    def wanted(self) -> list[int | None]:
+        """For each axis of the result that of the array, None for a new one, `~d` for one of the places.
+
+        The places' own axes are first, or where the arrays are if these follow one another.
+        """
+        if not self.arrays:
+            return [axis for axis in self.order if axis not in self.single or axis is None]
+        placed = [place for place, axis in enumerate(self.order) if axis in self.arrays or axis in self.single]
+        first = placed[0] if placed[-1] - placed[0] + 1 == len(placed) else 0
+        rest = [axis for axis in self.order[first:] if axis is None or axis not in (*self.arrays, *self.single)]
+        return [*self.order[:first], *(~d for d in range(len(self.common))), *rest]
+
 
 def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
     """The node of ``array[index]``, as NumPy has it, or if `outer`, of each axis for itself.
@@ -57,22 +82,22 @@ def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
     UnsupportedError
         The index is dask's array, or an expression that is too large to be computed at once.
     """
-    if (alone := _mask(index, node.shape)) is not None:
+    if (alone := mask_alone(index, node.shape)) is not None:
         mask, at = alone
         with apart():
             return marked(node, counted(mask, Options()), at)
-    parsed = _parsed(index, node.shape, outer)
+    parsed = parsed_index(index, node.shape, outer)
     if not parsed.arrays:
         return _basic(node, parsed)
     if outer:
         cuts = list(parsed.cuts)
         for axis, places in parsed.arrays.items():
             cuts[axis] = AxisPlaces(places)
-        return _basic(node, _Index(cuts, {}, parsed.single, parsed.order))
+        return _basic(node, Index(cuts, {}, parsed.single, parsed.order))
     return _advanced(node, parsed)
 
 
-def _mask(index: Any, shape: Shape) -> tuple[Node, int] | None:
+def mask_alone(index: Any, shape: Shape) -> tuple[Node, int] | None:
     """The one entry of an index that is an expression of bools, and its first axis; None if it is not so.
 
     Along one axis of several a mask becomes places.
@@ -108,33 +133,19 @@ def check_fits(mask: Shape, shape: Shape, at: int) -> None:
             )
 
 
-def _basic(node: Node, index: _Index) -> Node:
+def _basic(node: Node, index: Index) -> Node:
     """Elements along each axis, without the axes of integers, and with new ones."""
     found = sliced(node, index.cuts)
     if index.single:
         found = viewed(found, declare_squeezed(index.single), "squeeze", tuple(index.single))
-    left = [axis for axis in index.order if axis not in index.single or axis is None]
-    new = tuple(place for place, axis in enumerate(left) if axis is None)
+    new = tuple(place for place, axis in enumerate(index.wanted) if axis is None)
     return viewed(found, declare_widened(new), "expand_dims", new) if new else found
 
 
-def _advanced(node: Node, index: _Index) -> Node:
-    """Elements at places. The places' own axes are first, or where the arrays are if these follow one another."""
-    arrays, single = index.arrays, index.single
-    try:
-        common = np.broadcast_shapes(*(a.shape for a in arrays.values()))
-    except ValueError:
-        shapes = " ".join(str(a.shape) for a in arrays.values())
-        raise IndexError(
-            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
-        ) from None
+def _advanced(node: Node, index: Index) -> Node:
+    """Elements at places."""
+    common, wanted = index.common, index.wanted
     found, made = _picked(node, index, common)
-
-    placed = [place for place, axis in enumerate(index.order) if axis in arrays or axis in single]
-    first = placed[0] if placed[-1] - placed[0] + 1 == len(placed) else 0
-    rest = [axis for axis in index.order[first:] if axis is None or axis not in (*arrays, *single)]
-    wanted = [*index.order[:first], *(~d for d in range(len(common))), *rest]
-
     gone = tuple(place for place, axes in enumerate(made) if not axes)
     if any(len(axes) > 1 for axes in made):
         sides = [
@@ -151,7 +162,7 @@ def _advanced(node: Node, index: _Index) -> Node:
     return viewed(found, declare_widened(new), "expand_dims", new) if new else found
 
 
-def _picked(node: Node, index: _Index, common: Shape) -> tuple[Node, list[list[int]]]:
+def _picked(node: Node, index: Index, common: Shape) -> tuple[Node, list[list[int]]]:
     """The elements, and for each axis what it holds of the result: an axis of the array, or `~d` of the places."""
     arrays = index.arrays
     along = {axis: [len(common) - a.ndim + d for d, n in enumerate(a.shape) if n != 1] for axis, a in arrays.items()}
@@ -173,7 +184,8 @@ def _picked(node: Node, index: _Index, common: Shape) -> tuple[Node, list[list[i
     return pointed(sliced(node, index.cuts), axes, points, at), made
 
 
-def _parsed(index: Any, shape: Shape, outer: bool) -> _Index:
+def parsed_index(index: Any, shape: Shape, outer: bool = False) -> Index:
+    """An index of an array of a shape, entry by entry. Expressions in it are computed."""
     cuts: list[AxisCut] = []
     arrays: dict[int, np.ndarray] = {}
     single: list[int] = []
@@ -196,7 +208,7 @@ def _parsed(index: Any, shape: Shape, outer: bool) -> _Index:
         else:
             cuts.append(AxisSlice(int(checked(np.asarray(operator.index(entry)), n, axis)), 1, 1))
             single.append(axis)
-    return _Index(cuts, arrays, single, order)
+    return Index(cuts, arrays, single, order)
 
 
 def checked(places: np.ndarray, n: int, axis: int) -> np.ndarray:

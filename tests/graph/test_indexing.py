@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,80 @@ def test_an_outer_index_is_of_each_axis_by_itself(stored: dict[str, Any], index:
             _ = cf.open(stored[where]).oindex[index]
         return
     same(cf.open(stored[where]).oindex[index].compute(device="cpu"), expected)
+
+
+# -- Assignment, and places along an axis ------------------------------------------------------------------------------
+
+
+@given(indices(), st.data(), st.sampled_from(["memory", "npy", "f", "zarr"]), st.sampled_from(["16kB", "64MB"]))
+@settings(max_examples=100, deadline=None)
+def test_elements_that_are_set(stored: dict[str, Any], index: Any, data: Any, where: str, budget: str) -> None:
+    expected = X.copy()
+    try:
+        picked = X[index].shape
+    except IndexError:
+        with pytest.raises(IndexError):
+            cf.put(stored[where], index, 1, device="cpu")
+        return
+    sides = data.draw(st.tuples(*(st.sampled_from([1, n]) for n in picked)))[data.draw(st.integers(0, len(picked))) :]
+    values = np.arange(2000, 2000 + int(np.prod(sides))).reshape(sides) * data.draw(st.sampled_from([1, 0.7]))
+    expected[index] = values
+    same(cf.put(stored[where], index, values, budget=budget, device="cpu"), expected)
+    same(cf.put(cf.open(stored[where]) * 1, index, cf.open(values) + 0).compute(device="cpu"), expected)
+
+
+@on_cpu_and_gpu
+def test_elements_that_a_mask_sets(place: Place, stored: dict[str, Any], tmp_path: Path) -> None:
+    wanted = X > 500
+    values = np.arange(wanted.sum(), dtype="f8")
+    np.save(tmp_path / "values.npy", values)
+    expected = X.copy()
+    expected[wanted] = values
+    for source in stored.values():
+        x = cf.open(source)
+        for some in (values, tmp_path / "values.npy", cf.open(values) * 1):
+            same(cf.put(x, x > 500, some).compute(device=place.device()), expected)
+        same(cf.put(x, x > 500, 3.7).compute(device=place.device()), np.where(wanted, 3, X).astype("i4"))
+        mean = np.where(wanted.any((2, 3))[:, :, None, None], 0, X).astype("i4")
+        same(cf.put(x, np.any(x > 500, axis=(2, 3)), 0).compute(device=place.device()), mean)
+        same(cf.put(source, wanted, values, device=place.device()), expected)
+
+
+@pytest.mark.parametrize(
+    ("index", "values"), [(9, 1), (slice(2), np.ones((3, 4))), (X > 500, [1, 2]), ([0, 1], np.ones((3, 1, 7, 4)))]
+)
+def test_what_cannot_be_set(index: Any, values: Any) -> None:
+    with pytest.raises((IndexError, errors.ArgumentError)):
+        cf.put(X, index, values, device="cpu")
+
+
+@given(st.integers(-4, 3), st.data(), st.sampled_from(["memory", "f", "zarr"]), st.sampled_from(["16kB", "64MB"]))
+@settings(max_examples=60, deadline=None)
+def test_places_along_an_axis(stored: dict[str, Any], axis: int, data: Any, where: str, budget: str) -> None:
+    sides = [data.draw(st.sampled_from([1, n])) for n in SHAPE]
+    sides[axis] = data.draw(st.integers(0, 9))
+    n, dtype = SHAPE[axis], data.draw(st.sampled_from(["i1", "u2", "i8"]))
+    least = 0 if dtype == "u2" else -n
+    places = data.draw(npst.arrays(dtype, tuple(sides), elements=st.integers(least, n - 1)))
+    expected = np.take_along_axis(X, places, axis)
+    same(cf.take_along_axis(stored[where], places, axis, budget=budget, device="cpu"), expected)
+    lazy = np.take_along_axis(cf.open(stored[where]) + 1, cf.open(places) * 1, axis)
+    same(lazy.compute(device="cpu", budget=budget), expected + 1)
+
+
+@on_cpu_and_gpu
+def test_places_that_other_operations_find(place: Place, stored: dict[str, Any]) -> None:
+    for source in stored.values():
+        x = cf.open(source)
+        found = np.take_along_axis(x, np.argmax(x, axis=2, keepdims=True), 2)[:, :, 0]
+        same(found.compute(device=place.device()), X.max(2))
+        same(np.take_along_axis(x, np.array([5, -1]), None).compute(device=place.device()), X.reshape(-1)[[5, -1]])
+        with pytest.raises(IndexError, match="out of bounds"):
+            np.take_along_axis(x, x, 0).compute(device=place.device())
+    with pytest.raises(errors.BudgetError):
+        np.take_along_axis(cf.open(np.ones((2, 9999))) + 1, np.zeros((2, 1), int), 1).compute(
+            budget="16kB", device="cpu"
+        )
 
 
 # -- Tables ------------------------------------------------------------------------------------------------------------

@@ -158,6 +158,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.take: [lambda x, **_: np.take(x, -1, axis=1), lambda x, **_: np.take(x, [[2, 0], [-1, 2]], axis=1)],
     np.compress: [lambda x, **_: np.compress([True, False, True], x, axis=1)],
     np.extract: [lambda x, **_: np.extract(np.arange(X.size) % 3 == 0, x), lambda x, **_: np.extract(x > 1, x + 1)],
+    np.take_along_axis: [
+        lambda x, **_: np.take_along_axis(x, np.argmax(x, axis=1, keepdims=True), axis=1),
+        lambda x, **_: np.take_along_axis(x, np.argsort(Y, axis=0), axis=0),
+    ],
     np.nonzero: [lambda x, **_: np.nonzero(x > 1), lambda i, **_: np.nonzero(i)],
     np.flatnonzero: [lambda x, **_: np.flatnonzero(x > 1)],
     np.argwhere: [lambda x, **_: np.argwhere(x > 1)],

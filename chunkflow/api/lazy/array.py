@@ -234,7 +234,7 @@ class Array(Collection):
         return _Outer(self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise UnsupportedError("an expression's elements cannot be set: use np.where(mask, value, x) for a new one")
+        raise UnsupportedError("an expression never changes: chunkflow.put(x, index, values) makes a new one")
 
     # -- Methods --------------------------------------------------------------------------------------------------
 

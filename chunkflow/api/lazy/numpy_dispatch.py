@@ -14,7 +14,7 @@ from chunkflow.api.lazy import fill, numpy_functions, tables
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, product
-from chunkflow.api.rearrange import join, masks, rearrange
+from chunkflow.api.rearrange import along, join, masks, rearrange
 from chunkflow.api.rearrange import take as places
 from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
@@ -128,6 +128,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays tile split"),
     **_alike(np, numpy_functions, "array_split append select rot90 column_stack unstack inner"),
     **_alike(np, places, "take compress"),
+    **_alike(np, along, "take_along_axis"),
     **_alike(np, masks, "extract nonzero flatnonzero argwhere"),
     **_alike(np, tables, "choose searchsorted interp digitize isin"),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
@@ -172,7 +173,7 @@ _ADVICE = {
     "hfft ihfft": "use np.fft.irfft of the conjugate, or np.fft.rfft",
     "fftshift ifftshift": "use np.roll(x, n // 2, axis)",
     "convolve correlate": "use chunkflow.fft.convolve, or map_overlap",
-    "put putmask place copyto fill_diagonal put_along_axis": "expressions do not change: use np.where(mask, value, x)",
+    "put putmask place copyto fill_diagonal put_along_axis": "use chunkflow.put: it makes a new array",
     "save savez savez_compressed savetxt": "use to_npy() or to_zarr()",
     "array_repr array_str array2string": "use repr(x), or compute() first",
     "inv solve det eig eigh svd qr cholesky lstsq pinv matrix_rank": "use chunkflow.map on blocks of whole matrices",

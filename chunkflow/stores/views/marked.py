@@ -250,14 +250,14 @@ def _into(wanted: np.ndarray, cell: Region, marks: Marks, side: slice) -> slice 
     if not total:
         return None
     if _follow(wanted.shape, marks.shape):
-        low = int(marks.rank(_rows(np.zeros(1, np.int64), cell, marks.shape))[0]) - side.start
+        low = int(marks.rank(rows_of(np.zeros(1, np.int64), cell, marks.shape))[0]) - side.start
         high = low + total
         ranks = counts = np.empty(0, np.int64)
     else:
         counts = np.count_nonzero(wanted.reshape(-1, wanted.shape[-1]), axis=1)
         met = np.flatnonzero(counts)
         counts = counts[met]
-        ranks = marks.rank(_rows(met, cell, marks.shape)) - side.start
+        ranks = marks.rank(rows_of(met, cell, marks.shape)) - side.start
         low, high = int(ranks[0]), int(ranks[-1] + counts[-1])
     if high <= 0 or low >= length:
         return None
@@ -281,7 +281,7 @@ def _follow(sides: Shape, shape: Shape) -> bool:
     return sides[first + 1 :] == shape[first + 1 :]
 
 
-def _rows(rows: np.ndarray, cell: Region, shape: Shape) -> np.ndarray:
+def rows_of(rows: np.ndarray, cell: Region, shape: Shape) -> np.ndarray:
     """Places in C order of the first elements of some rows of a box along its last axis."""
     sides, step = shape_of(cell[:-1]), shape[-1]
     places = np.full(len(rows), cell[-1].start, np.int64)

@@ -51,6 +51,8 @@ ARGUMENTS: dict[str, Callable[..., Any]] = {
     "pad": lambda x, **o: cf.pad(x, 1, **o),
     "take": lambda x, **o: cf.take(x, [1, 0], 0, **o),
     "compress": lambda x, **o: cf.compress([True], x, 0, **o),
+    "take_along_axis": lambda x, **o: cf.take_along_axis(x, np.array([[1], [0], [2]]), 1, **o),
+    "put": lambda x, **o: cf.put(x, [0, 2], 9.0, **o),
     "extract": lambda x, **o: cf.extract(X > 3, x, **o),
     "repeat": lambda x, **o: cf.repeat(x, 2, 0, **o),
     "topk": lambda x, **o: cf.topk(x, 2, **o),

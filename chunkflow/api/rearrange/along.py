@@ -1,0 +1,94 @@
+"""Elements at places that differ from line to line along an axis: what `numpy.take_along_axis` gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from chunkflow.api.operation import Options, Request, RunOptions, operation
+from chunkflow.api.rearrange.move import Flat, one_axis
+from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError
+from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.reshaping import reshaped
+from chunkflow.kernels.declare import declare_blockwise
+from chunkflow.kernels.protocol import is_trial
+from chunkflow.stores import spec_of
+
+
+@operation
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Unpack[RunOptions]) -> Request:
+    """Take the elements of each line along an axis at places of its own, as `numpy.take_along_axis`.
+
+    It follows what gives places: sorted orders, `argmax` with ``keepdims=True``, the lowest level under the ground. A
+    block has whole lines of `arr` along the axis, and those of `indices` in parts.
+
+    Parameters
+    ----------
+    arr : array_like, str or path
+        The array: see `chunkflow.open`.
+    indices : array_like, str or path
+        Places along the axis, integers. Negative ones count from the end. Other axes are broadcast against those of
+        `arr`.
+    axis : int, optional
+        Along which; None for the flattened array, in C order, and `indices` of one dimension.
+
+    Returns
+    -------
+    array
+        In the shape of `indices`, where `arr` is not longer, and the dtype of `arr`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Places that are no integers, arrays of different numbers of dimensions, or that do not broadcast.
+    IndexError
+        A place outside of the array, when it is read.
+    BudgetError
+        A line along the axis does not fit the budget.
+
+    Examples
+    --------
+    >>> x = np.array([[3, 1, 2], [7, 9, 8]])
+    >>> cf.take_along_axis(x, x.argsort(axis=1), axis=1, device="cpu")
+    array([[1, 2, 3],
+           [7, 8, 9]])
+    >>> lazy = cf.open(x)
+    >>> np.take_along_axis(lazy, np.argmax(lazy, axis=1, keepdims=True), axis=1).compute(device="cpu")
+    array([[3],
+           [9]])
+    """
+    places, shape = spec_of(indices), spec_of(arr).shape
+    if places.dtype.kind not in "iu":
+        raise ArgumentTypeError(f"indices are of {places.dtype}: places are integers")
+    if axis is None:
+        if len(places.shape) != 1:
+            raise ArgumentError(f"axis=None takes indices of 1 dimension, not of {len(places.shape)}")
+        if len(shape) != 1:
+            arr = type(arr)(reshaped(node_of(arr), (-1,))) if isinstance(arr, Lazy) else Flat([arr])
+        axis, shape = 0, spec_of(arr).shape
+    if len(shape) != len(places.shape):
+        raise ArgumentError(f"indices have {len(places.shape)} dimensions and arr has {len(shape)}: give as many")
+    along = one_axis(axis, len(shape))
+    for d, (n, other) in enumerate(zip(shape, places.shape, strict=True)):
+        if d != along and 1 not in (n, other) and n != other:
+            raise ArgumentError(
+                f"indices of shape {places.shape} do not broadcast to arr of shape {shape} along axis {d}"
+            )
+    names = tuple(range(len(shape)))
+    line = (*names[:along], "line", *names[along + 1 :])
+    given = {"axis": along, "number": shape[along]}
+    declare, arrays = declare_blockwise(_along, given, names, (arr, line, indices, names), None, None)
+    return Request(declare, arrays, replace(Options(**options), dtype=spec_of(arr).dtype), shapes_only=True)
+
+
+def _along(block: Any, places: Any, axis: int, number: int) -> Any:
+    outside = places >= number
+    if places.dtype.kind == "i":
+        outside |= places < -number
+    if is_trial():  # its places may be made up
+        places = np.where(outside, 0, places)
+    elif bool(outside.any()):  # arrays of a GPU wrap
+        raise PlaceError(f"index {int(places[outside][0])} is out of bounds for axis {axis} with size {number}")
+    return np.take_along_axis(block, places.astype(np.int64, copy=False), axis)

@@ -1,0 +1,63 @@
+"""An array with some elements set: what ``x[index] = values`` leaves, as a new array."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from chunkflow.api.operation import Options, Request, RunOptions, operation
+from chunkflow.errors import refused_by
+from chunkflow.graph.assigning import assignment
+from chunkflow.kernels.declare import declare_map
+from chunkflow.stores import spec_of
+
+
+@operation
+def put(x: Any, index: Any, values: Any, **options: Unpack[RunOptions]) -> Request:
+    """Set the elements that an index picks: a new array, as ``x[index] = values`` makes of a copy.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        The array: see `chunkflow.open`. It stays as it is.
+    index : int, slice, array_like, or tuple of these
+        As NumPy's: integers, slices, ``...``, and arrays of integers or bools. A mask may be an expression of the
+        shape of `x`, of any size. Of elements that come twice the last value counts.
+    values : scalar, array_like, str or path
+        Broadcast to what the index picks, and cast to the dtype of `x`, as NumPy's. For an index with lists or arrays,
+        but for a mask of the shape of `x`, they are to fit into memory.
+
+    Returns
+    -------
+    array
+        Of the shape and dtype of `x`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Values that do not broadcast to what the index picks.
+    IndexError
+        There is no such element or axis.
+
+    Examples
+    --------
+    >>> x = np.arange(6).reshape(2, 3)
+    >>> cf.put(x, (slice(None), [0, 2]), [[7], [8]], device="cpu")
+    array([[7, 1, 7],
+           [8, 4, 8]])
+    >>> lazy = cf.open(x)
+    >>> cf.put(lazy, lazy > 3, 0).compute(device="cpu")
+    array([[0, 1, 2],
+           [3, 0, 0]])
+    """
+    spec = spec_of(x)
+    with refused_by("put"):
+        which, given = assignment(index, spec.shape, spec.dtype, values)
+    chosen = replace(Options(**options), dtype=spec.dtype)
+    return Request(declare_map(_put, {}), (x, which, given), chosen, shapes_only=True, keeps=True, elementwise=True)
+
+
+def _put(block: Any, wanted: Any, values: Any) -> Any:
+    return np.where(wanted, np.asarray(values, like=block).astype(block.dtype), block)
