@@ -56,6 +56,7 @@ from chunkflow.graph.nodes import (
     interned,
     key_of,
     node_of,
+    remembered,
 )
 from chunkflow.graph.recognition import recognized
 from chunkflow.graph.request import Request as Request
@@ -118,6 +119,7 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
         run = ChunkedRunOptions.__annotations__ if "options" in names else ()
         call.__doc__ = documented(describe.__doc__, shared, (*names, *run))
     _DESCRIPTIONS[call] = ask
+    ask.__dict__["operation"] = call
     return call
 
 
@@ -273,19 +275,27 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     if isinstance(asked, MultiPass):
         if first is not None and asked.expressions is not None:
             check_lazily(asked.options, ask.__name__)
-            return asked.expressions(type(first))
+            return _remembered(asked.expressions(type(first)), asked, ask, args, kwargs)
         if first is None or asked.spec is None:
             return (
                 _gone_on_with(asked, ask, args, kwargs)
                 if asked.options.resume and not dry_run.is_dry()
                 else asked.done()
             )
-        return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))
+        made = type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))
+        return _remembered(made, asked, ask, args, kwargs)
     if first is None:
         result = dry_run.named(lambda: execute(asked), asked.options)
-    else:
-        result = _expression(type(first), asked, ask, args, kwargs)
-    return (result, *asked.beside) if asked.beside else result
+        return (result, *asked.beside) if asked.beside else result
+    result = _expression(type(first), asked, ask, args, kwargs)
+    return _remembered((result, *asked.beside) if asked.beside else result, asked, ask, args, kwargs)
+
+
+def _remembered(
+    result: Any, asked: Request | MultiPass, ask: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Expressions that an operation gives, by which another process knows what call makes them."""
+    return remembered(result, ask.operation, args, kwargs, asked.arrays)
 
 
 def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.evaluate import op_node
-from chunkflow.graph.nodes import Lazy, first_lazy, key_of
+from chunkflow.graph.nodes import Lazy, first_lazy, key_of, remembered
 from chunkflow.graph.request import Request, is_elementwise
 from chunkflow.kernels.declare import declare_map
 from chunkflow.kernels.map import is_scalar
@@ -50,9 +50,9 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
         with refused_by(name):
             node.check()
     number = fn.nout if isinstance(fn, np.ufunc) else 1
-    if number == 1:
-        return type(first)(node)
-    return tuple(type(first)(node.item(i)) for i in range(number))
+    kind = type(first)
+    result = kind(node) if number == 1 else tuple(kind(node.item(i)) for i in range(number))
+    return remembered(result, applied, (fn, tuple(args), kwargs, dict(whole)), {}, arrays)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
@@ -25,6 +26,7 @@ from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, is_scalar
 from chunkflow.kernels.protocol import Kind
 from chunkflow.stores import Source, open_source, spec_of
+from chunkflow.stores.protocol import guards_of
 
 
 class Node:
@@ -40,12 +42,15 @@ class Node:
         Whether its dtype is known without calling a function of the user's own.
     has_own_pass : bool
         Whether it is an operation that shares a pass with no other result.
+    made : MadeBy, optional
+        The call that made it, by which another process makes it again.
     """
 
     name: str
     inputs: tuple[Node, ...] = ()
     dtype_known: bool = True
     has_own_pass: bool = False
+    made: MadeBy | None = None
     _spec: ArraySpec
 
     @property
@@ -69,6 +74,45 @@ class Node:
         return self.spec.shape
 
 
+@dataclass(frozen=True)
+class MadeBy:
+    """A call that gives an expression, or several of which `item` is wanted.
+
+    `sources` are arrays of the user's among the arguments, as they were given.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    sources: tuple[Any, ...] = ()
+    item: int | None = None
+
+
+def remembered(result: Any, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> Any:
+    """The result of a call, of whose expressions it is noted that this call has made them.
+
+    What is known already stays: so no expression is said to be made of itself, as one that is reshaped to its shape.
+    Among the arrays that were `given` are those of the user's own.
+    """
+    found = result if isinstance(result, tuple) else (result,)
+    for item, one in enumerate(found):
+        node = one._node if isinstance(one, Lazy) else None
+        if node is not None and node.made is None and not isinstance(node, SourceNode):
+            node.made = MadeBy(
+                fn, tuple(args), dict(kwargs), tuple(_own(given)), item if isinstance(result, tuple) else None
+            )
+    return result
+
+
+def _own(given: Sequence[Any]) -> Iterator[Any]:
+    """Arrays of the user's own, also those that views are made of."""
+    for array in given:
+        if isinstance(array, View):
+            yield from _own(array.arrays)
+        elif not (isinstance(array, Lazy) or is_scalar(array)):
+            yield array
+
+
 class SourceNode(Node):
     """A source that a user gave. `key` is equal for equal sources."""
 
@@ -76,6 +120,7 @@ class SourceNode(Node):
         source = np.asarray(source) if isinstance(source, np.generic) else source
         opened = open_source(source)
         self._spec, self.footprint = opened.spec, opened.footprint
+        self.identities = [guard.identity for guard in guards_of([opened])]
         opened.close()
         self.name, self.key = self._spec.name, identity(source, self._spec)
         self._source = lasting(source, self._spec)

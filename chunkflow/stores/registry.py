@@ -21,7 +21,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.cf import warn_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.new_array import NewArray
-from chunkflow.stores.paths import hdf5_named, hdf5_parts
+from chunkflow.stores.paths import absolute, hdf5_named, hdf5_parts
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
 from chunkflow.system.deferred import at
@@ -293,6 +293,31 @@ def stored(path: Any, keyword: str = "decode", *, warns: bool = False, missing: 
         raise ArgumentError(f"{keyword}= is for arrays that have a path, not for a {type(path).__name__}")
     text = _text(path)
     return Stored(text if "://" in text else os.path.join(os.getcwd(), text), warns, missing)
+
+
+def named_source(obj: Any) -> Any:
+    """What opens an array of the user's in another process: its path where it has one, else the object itself.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is one that only this process has.
+    """
+    if isinstance(obj, Stored | str):
+        return obj
+    if _is_hdf5_dataset(obj):
+        return at("chunkflow.stores.hdf5.facts:path_of")(obj)
+    if _is_zarr_array(obj):
+        return at("chunkflow.stores.zarr.array:path_of")(obj)
+    if instance_of("netCDF4", "Variable")(obj):
+        return Stored(absolute(at("chunkflow.stores.foreign.netcdf:path_of")(obj)))
+    try:
+        obj.__reduce_ex__(4)
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"an expression of a {type(obj).__name__} cannot be pickled: {error}. Store its elements, and open the file"
+        ) from error
+    return obj
 
 
 def spec_of(array: Any) -> ArraySpec:

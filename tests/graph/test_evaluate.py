@@ -7,7 +7,6 @@ import gc
 import itertools
 import math
 import operator
-import pickle
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -1159,8 +1158,8 @@ def test_copies_and_texts() -> None:
     x = cf.open(volumes(1)[0]) + 1
     assert copy.deepcopy(x) is x
     assert copy.copy(x) is x
-    for call in (pickle.dumps, lambda x: f"{x:.2f}", lambda x: x == "zz", lambda x: x + "a", lambda x: x.astype(str)):
-        with pytest.raises(TypeError, match=r"compute|pickle|open"):
+    for call in (lambda x: f"{x:.2f}", lambda x: x == "zz", lambda x: x + "a", lambda x: x.astype(str)):
+        with pytest.raises(TypeError, match=r"compute|open"):
             call(x)
     for name in ("tolist", "argsort", "item"):
         with pytest.raises(AttributeError, match=r"numpy\.md"):

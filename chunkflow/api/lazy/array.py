@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,6 +26,8 @@ from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
+from chunkflow.graph.messages import packed, restored
+from chunkflow.graph.nodes import remembered
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.stores import NewArray
 
@@ -172,7 +175,7 @@ class Array(Collection):
         return self  # expressions never change
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"{self!r} cannot be pickled: it holds functions and open sources. Pickle what makes it")
+        return restored, (type(self), packed(self._node))
 
     def _unknown(self, what: str) -> UnsupportedError:
         return UnsupportedError(f"{self!r} is not computed yet, so {what} is not known: compute() it first")
@@ -226,7 +229,8 @@ class Array(Collection):
 
     def __getitem__(self, index: Any) -> Array:
         with refused_by(f"an index of an array of shape {self.shape}"):
-            return type(self)(indexed(self._node, index))
+            found = type(self)(indexed(self._node, index))
+        return remembered(found, operator.getitem, (self, index), {}, ())  # type: ignore[no-any-return]
 
     @property
     def oindex(self) -> _Outer:
@@ -397,4 +401,10 @@ class _Outer:
 
     def __getitem__(self, index: Any) -> Array:
         with refused_by(f"an outer index of an array of shape {self._array.shape}"):
-            return type(self._array)(indexed(self._array._node, index, outer=True))
+            found = type(self._array)(indexed(self._array._node, index, outer=True))
+        return remembered(found, outer_index, (self._array, index), {}, ())  # type: ignore[no-any-return]
+
+
+def outer_index(array: Array, index: Any) -> Array:
+    """``array.oindex[index]``."""
+    return array.oindex[index]

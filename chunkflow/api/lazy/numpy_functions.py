@@ -17,7 +17,7 @@ from chunkflow.api.reductions.request import begins
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
-from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.nodes import Lazy, node_of, remembered
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
@@ -65,7 +65,7 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
         raise ArgumentError(f"order={order!r} must be 'C', 'F' or 'A'")
     if order != "C":
         raise UnsupportedError(f"np.reshape with order={order!r}: only C order is supported; transpose first, say")
-    return type(x)(reshaped(node_of(x), shape))
+    return remembered(type(x)(reshaped(node_of(x), shape)), reshape, (x, shape), {}, ())
 
 
 def squeeze(x: Any, axis: Any = None) -> Any:
@@ -110,7 +110,10 @@ def broadcast_to(x: Any, shape: Any) -> Any:
     if not isinstance(x, Lazy):
         return np.broadcast_to(x, shape)
     node, wanted = node_of(x), tuple(as_axes(shape, "shape"))
-    return x if wanted == node.shape else type(x)(viewed(node, declare_broadcast(wanted), "broadcast_to", wanted))
+    if wanted == node.shape:
+        return x
+    found = type(x)(viewed(node, declare_broadcast(wanted), "broadcast_to", wanted))
+    return remembered(found, broadcast_to, (x, wanted), {}, ())
 
 
 def at_least(number: int) -> Function:

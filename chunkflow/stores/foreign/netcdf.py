@@ -26,6 +26,11 @@ class NetcdfTarget(GenericTarget):
         super().__init__(variable, _name(variable), _chunks(variable))
 
 
+def path_of(variable: Any) -> str:
+    """The path of a variable in an HDF5 file, by which another process opens it."""
+    return _name(variable)
+
+
 def _name(variable: Any) -> str:
     """The variable's file and name; `ArgumentError` if it scales numbers as they go in and out."""
     group = variable.group()

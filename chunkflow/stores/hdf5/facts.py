@@ -134,6 +134,17 @@ def datasets(group: Any, most: int) -> list[str]:
     return names
 
 
+def path_of(dataset: Any) -> str:
+    """The path of a dataset, by which another process opens it; `ArgumentTypeError` if its file is none on the disk."""
+    path = on_disk(dataset.file) if dataset else None
+    if path is None:
+        raise ArgumentTypeError(
+            f"an expression of {dataset!r} cannot be pickled: its file is no plain file on the disk, or is closed. "
+            "Store its elements, and open the file"
+        )
+    return f"{path}:{dataset.name}"
+
+
 def flush(dataset: Any) -> None:
     """Make HDF5 write what it buffers of a file.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape, count, fit, regions, shape_of, shift, whole
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import WriteError
+from chunkflow.errors import ArgumentTypeError, WriteError
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.stores.views.taken import Some
@@ -57,6 +57,12 @@ class Marks:
     """
 
     dtype = np.dtype(bool)
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "a mask that was counted is not pickled: pickle the array and the expression of the mask, and index the "
+            "one by the other where both are unpickled"
+        )
 
     def __init__(self, shape: Shape, room: int) -> None:
         self.shape, self.width = shape, count(shape[-1], 8)

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, StorePath
+from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
-from chunkflow.errors import ArgumentError, ReadError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
@@ -140,6 +140,17 @@ def _location(array: AnyArray) -> str:
     if is_remote(store):
         return url_of(store, array.path)
     return f"{store}/{array.path}".rstrip("/")
+
+
+def path_of(array: AnyArray) -> Any:
+    """The path of an array in a folder; else the array, if its store can be sent to another process."""
+    if isinstance(array.store, MemoryStore):
+        raise ArgumentTypeError(
+            f"an expression of the zarr array {_location(array)} cannot be pickled: its store is in this process's "
+            "memory. Store its elements in a file, and open that"
+        )
+    folder = _folder(array)
+    return array if folder is None else str(folder)
 
 
 def _folder(array: AnyArray) -> Path | None:
