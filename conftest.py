@@ -8,11 +8,12 @@ import os
 import re
 import signal
 import warnings
+import zlib
 from functools import cache
 from itertools import combinations
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 
 # Plans are those of the usual machine, not of the one that somebody has measured.
 os.environ["CHUNKFLOW_RATES"] = "0"
@@ -24,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
     "ci",
-    max_examples=60,
+    max_examples=20,
     derandomize=True,
     deadline=None,
     database=None,
@@ -80,11 +81,12 @@ def values(item: pytest.Item) -> set[tuple[object, ...]]:
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
-    """All tests but those of a `sweep` whose values are tried by others of it. Tests of a GPU stay."""
-    sweeps: dict[str, list[tuple[pytest.Item, set[tuple[object, ...]]]]] = {}
+    """All tests but those of a `sweep` whose values are tried by others of it, of which a GPU has its own."""
+    sweeps: dict[tuple[str, bool], list[tuple[pytest.Item, set[tuple[object, ...]]]]] = {}
     for item in items:
-        if item.get_closest_marker("sweep") and not item.get_closest_marker("gpu"):
-            sweeps.setdefault(item.nodeid.partition("[")[0], []).append((item, values(item)))
+        if item.get_closest_marker("sweep"):
+            key = item.nodeid.partition("[")[0], item.get_closest_marker("gpu") is not None
+            sweeps.setdefault(key, []).append((item, values(item)))
     left_out = set()
     for sweep in sweeps.values():
         left = set().union(*(tried for _, tried in sweep))
@@ -112,6 +114,13 @@ def pytest_collection_finish() -> None:
     # Thousands of tests are no garbage: many of them collect, which takes half a second where it looks through these.
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # What is repeatable is the same for each parameter: other examples for each of them show more.
+    if item.get_closest_marker("hypothesis") and hasattr(item, "callspec") and settings().derandomize:
+        test = item.obj  # type: ignore[attr-defined]
+        seed(zlib.crc32(item.nodeid.encode()))(getattr(test, "__func__", test))
 
 
 @pytest.fixture(autouse=True)

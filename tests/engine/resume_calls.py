@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +20,6 @@ import zarr
 from fsspec.implementations.local import LocalFileSystem
 
 import chunkflow as cf
-import chunkflow.dask
 from chunkflow.engine import resume
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.stores.zarr import remote_claim
@@ -164,7 +164,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
             **CPU,
         )
     ),
-    "tasks of dask": lambda folder: chunkflow.dask.store(
+    "tasks of dask": lambda folder: import_module("chunkflow.dask").store(  # whose import takes longer
         [(x := slow(folder)) * 2, x.mean(axis=0)],
         [folder / "o.npy", folder / "m.zarr"],
         partition="32kB",

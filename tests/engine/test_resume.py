@@ -688,7 +688,7 @@ def test_a_killed_run_is_gone_on_with_to_the_same_bits(
     while True:
         process, before = call(kind, folder), calls_of(folder)
         killed.append(process)
-        while process.poll() is None and (kills == 3 or calls_of(folder) < before + whole // 4):
+        while process.poll() is None and (kills == 2 or calls_of(folder) < before + whole // 3):
             time.sleep(0.001)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)

@@ -25,9 +25,9 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --number 200 --seconds 35",
-        "torture.full --number 40 --seconds 20",
-        "torture.power --number 40 --seconds 20",
+        "torture --number 200 --seconds 15",
+        "torture.full --number 40 --seconds 8",
+        "torture.power --number 40 --seconds 8",
         "torture.many --number 100 --only zarr",
         "torture.kills --points --only s",
     ],
