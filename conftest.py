@@ -66,6 +66,10 @@ def has_gpu() -> bool:
         return False
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # pytest-xdist would begin files of few tests last: some take longest
+
+
 def is_thorough() -> bool:
     return settings().max_examples >= settings.get_profile("thorough").max_examples
 
@@ -105,6 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
     # What libraries take on a GPU counts in every later budget of the process: small budgets come first, they last.
     items.sort(key=lambda item: ("engine/test_budget" not in item.nodeid) + ("test_adapters" in item.nodeid))
+    items.sort(key=lambda item: "tests/torture/" not in item.nodeid)  # others run beside what takes longest
     for item in items:
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -138,7 +138,7 @@ def _some_missing(x: np.ndarray, places: np.ndarray) -> np.ndarray:
     budget=st.sampled_from([100_000, 20_000_000]),
     data=st.data(),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(1 / 2))
 def test_quantiles_without_nan_as_numpy(
     x: np.ndarray, q: Any, method: str, keepdims: bool, chunks: Any, place: Place, budget: int, data: Any
 ) -> None:
@@ -186,7 +186,7 @@ def test_nan_takes_no_further_pass(tmp_path: Path) -> None:
     place=st.sampled_from(CHECKING),
     data=st.data(),
 )
-@settings(max_examples=30)
+@settings(max_examples=examples(1 / 2))
 def test_weighted_quantiles_as_numpy(
     x: np.ndarray, weights: np.ndarray, q: Any, axis: Any, skip: bool, keepdims: bool, place: Place, data: Any
 ) -> None:

@@ -11,6 +11,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from support.examples import examples
 
 import chunkflow as cf
 from chunkflow.core import grid
@@ -203,7 +204,7 @@ def test_masks_of_arrays_beyond_the_budget(budget: str, tmp_path: Path) -> None:
 
 
 @given(npst.arrays(bool, npst.array_shapes(max_dims=3, max_side=20)), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(1), deadline=None)
 def test_marks_know_places_and_ranks(mask: np.ndarray, data: st.DataObject) -> None:
     marks = Marks(mask.shape, data.draw(st.sampled_from([0, 1 << 20])))
     for region in grid.regions(mask.shape, tuple(data.draw(st.integers(1, n)) for n in mask.shape)):
