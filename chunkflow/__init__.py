@@ -46,6 +46,7 @@ from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.errors import BudgetError, ChunkflowError, ReadError, WriteError
 from chunkflow.planner.plan import Plan
+from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ __all__ = [
     "ChunkStream",
     "ChunkflowError",
     "ClusterPlan",
+    "ExistingArray",
     "IterationPlan",
     "LabelStatistics",
     "NewArray",

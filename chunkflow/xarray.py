@@ -20,6 +20,9 @@ import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.nodes import SourceNode
+from chunkflow.stores.registry import instance_of
+
+_is_zarr_array = instance_of("zarr", "Array")
 
 _REDUCTIONS = (
     "all any argmax argmin average count_nonzero max mean median min norm percentile prod ptp quantile reduction"
@@ -161,7 +164,11 @@ class WritableRegion:
     def of(cls, array: Any, region: Sequence[slice]) -> Any:
         """The region; the array itself where that is all of it."""
         bounds = [range(n)[side] for n, side in zip(array.shape, region, strict=False)]
-        return cls(array, bounds) if bounds != [range(n) for n in array.shape[: len(bounds)]] else array
+        if bounds == [range(n) for n in array.shape[: len(bounds)]]:
+            return array
+        if _is_zarr_array(array) and all(side.step == 1 for side in bounds):
+            return chunkflow.ExistingArray(array, region=tuple(slice(side.start, side.stop) for side in bounds))
+        return cls(array, bounds)
 
     def _there(self, region: Sequence[slice]) -> tuple[slice, ...]:
         return tuple(slice(s.start + at, s.stop + at) for s, at in zip(region, self._starts, strict=True))

@@ -4,6 +4,7 @@ Stores know regions and NumPy arrays; they know no device, plan or operation. `p
 says which format opens what, and `chunkflow.testing.stores` has the tests that every store inherits.
 """
 
+from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.registry import (
@@ -20,6 +21,7 @@ from chunkflow.stores.registry import (
 
 __all__ = [
     "Between",
+    "ExistingArray",
     "NewArray",
     "Published",
     "Sink",

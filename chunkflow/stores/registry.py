@@ -20,6 +20,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.cf import warn_of
 from chunkflow.stores.checksums import asked
+from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.paths import absolute, hdf5_named, hdf5_parts
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
@@ -338,11 +339,11 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
 
     Parameters
     ----------
-    out : None, numpy.ndarray, str, os.PathLike, NewArray, zarr.Array, h5py.Dataset or array-like object
+    out : None, numpy.ndarray, str, os.PathLike, NewArray, ExistingArray, zarr.Array, h5py.Dataset or array-like object
         None for a new array in host memory; a path ending in ``.npy`` or ``.zarr``, one inside such a zarr
         group (``"result.zarr/speed"``), or one of an HDF5 dataset (``"result.h5:/speed"``; ``"result.h5"`` means
         ``"result.h5:/data"``), for a new array there; a URL, for a new zarr array there; an `NewArray`, which
-        says more of it; or an array to write into.
+        says more of it; an array to write into, or an `ExistingArray`, which says of which part of one, or its end.
     overwrite : bool
         Whether an array that is stored under the path may be replaced once the run has succeeded.
 
@@ -362,6 +363,8 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     """
     if isinstance(out, NewArray):
         return _created(out, overwrite)
+    if isinstance(out, ExistingArray):
+        return _existing(out)
     if isinstance(out, (str, os.PathLike)):
         path = _text(out)
         for each in FORMATS:
@@ -410,6 +413,22 @@ def _created(out: NewArray, overwrite: bool) -> Target:
     found.require(path)
     out.check_format(found.name, path)
     return found.target(path, overwrite=overwrite, said=out)
+
+
+def _existing(out: ExistingArray) -> Target:
+    """Target of a part or of the end of an array that is there."""
+    if out.path is not None:
+        path = _text(out.path)
+        found = next((each for each in FORMATS if each.holds(path)), None)
+        if found is None:
+            raise at("chunkflow.stores.advice:refusal")(path, _KINDS)
+        found.require(path)
+        kind = found.name
+    else:
+        kinds = ((_is_zarr_array, "zarr"), (_is_hdf5_dataset, "hdf5"))
+        kind = next((name for recognizes, name in kinds if recognizes(out.where)), "other")
+    place = {"zarr": "zarr.grow", "hdf5": "hdf5.grow"}.get(kind, "views.part")
+    return cast(Target, at(f"chunkflow.stores.{place}:existing_target")(out))
 
 
 def is_new(out: Any) -> bool:

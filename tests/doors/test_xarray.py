@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from support.devices import Place, on_cpu_and_gpu
 
 import chunkflow as cf
@@ -449,6 +450,22 @@ def test_datasets_are_opened_and_stored_as_expressions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(twice, np.concatenate([anomaly.raw.values] * 2))
     raw = xr.open_zarr(tmp_path / "y.zarr", chunks=None, consolidated=False, mask_and_scale=False)
     assert raw.air.dtype == "i2"
+
+
+def test_expressions_are_stored_into_regions_and_netcdf(tmp_path: Path) -> None:
+    pytest.importorskip("netCDF4")
+    given = dataset()[["raw"]].drop_vars(["area", "month", "run"])
+    given.to_zarr(tmp_path / "x.zarr", encoding={"raw": {"chunks": (3, 2, 4)}}, consolidated=False)
+    opened = xr.open_zarr(tmp_path / "x.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)
+    part: Any = {"time": slice(2, 7), "lat": slice(1, 4)}
+    twice = (opened * 2).isel(part).drop_vars("lon")
+    (opened + 1).to_netcdf(tmp_path / "x.nc", engine="netcdf4")
+    twice.to_zarr(tmp_path / "x.zarr", region=part, safe_chunks=False, consolidated=False)
+    expected = given.raw.values.copy()
+    expected[2:7, 1:4] *= 2
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "x.zarr", mode="r")["raw"][:], expected)
+    with xr.open_dataset(tmp_path / "x.nc", engine="netcdf4") as read:
+        np.testing.assert_array_equal(read.raw, given.raw.values + 1)
 
 
 @pytest.mark.parametrize(

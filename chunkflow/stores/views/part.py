@@ -1,0 +1,120 @@
+"""A part of an array as a target: blocks of it cut chunks, of which the rest stays as it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, shape_of, shift
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.stores.existing_array import ExistingArray
+from chunkflow.stores.failures import translated
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.foreign.generic import GenericTarget
+from chunkflow.stores.ndarray import ndarray_target
+from chunkflow.stores.protocol import Sink, Source, Target, written_by
+from chunkflow.stores.touched import aligned, touched
+
+LOCKS = 64
+"""Number of locks that chunks share. Two blocks that cut one chunk wait for each other."""
+
+
+def existing_target(said: ExistingArray) -> Target:
+    """Target of a part of an array in memory, of a ``.npy`` file, or of an object with slice assignment."""
+    array = said.where
+    if said.path is not None:
+        with translated(WriteError, f"cannot open {said.path} to write", said.path):
+            array = np.load(said.path, mmap_mode="r+", allow_pickle=False)
+    if said.append is not None:
+        what = f"{said.path} is a .npy file" if said.path is not None else f"a {type(array).__name__} is an array"
+        raise ArgumentError(
+            f"append={said.append}: {what}, whose length is written once. Arrays of zarr grow, and resizable datasets "
+            "of HDF5"
+        )
+    if isinstance(array, np.ndarray):
+        name = said.path or "the output"
+        return ndarray_target(array[said.bounds(array.shape, name)])
+    target = GenericTarget(array)
+    spec = target.describe(tuple(array.shape), np.dtype(np.bool_), None)
+    return PartTarget(target, said.bounds(spec.shape, target.name), spec, None)
+
+
+class PartTarget:
+    """A region of an array.
+
+    Where a block cuts a chunk, the chunk is read, changed and written whole, if `source` opens the array. Else the
+    array does that itself.
+    """
+
+    def __init__(self, target: Target, region: Region, spec: ArraySpec, source: Callable[[], Source] | None) -> None:
+        self._target, self._region, self._spec, self._source = target, region, spec, source
+        self.name = target.name
+
+    @property
+    def writes(self) -> str:
+        """See `Changing.writes`."""
+        return "".join(written_by([self._target]))
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """See `Target.footprint`: chunks that the region cuts are written too, so it is that of all of the array."""
+        return self._target.footprint
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        if tuple(shape) != shape_of(self._region):
+            raise ArgumentError(
+                f"the result has shape {tuple(shape)}, but the region of {self.name} that it is for has "
+                f"{shape_of(self._region)}"
+            )
+        spec = replace(self._target.describe(self._spec.shape, dtype, None), shape=tuple(shape))
+        return spec.with_storage(copies=spec.storage.copies + 1, separate=False, raw=False)  # a chunk that is changed
+
+    def open(self, spec: ArraySpec) -> PartSink:
+        return PartSink(self._target.open(self._spec), self._source and self._source(), self._region, self._spec, spec)
+
+
+class PartSink:
+    """Sink of a `PartTarget`."""
+
+    def __init__(self, sink: Sink, source: Source | None, region: Region, whole: ArraySpec, spec: ArraySpec) -> None:
+        self.spec, self._sink, self._source, self._whole = spec, sink, source, whole
+        self._start = tuple(side.start for side in region)
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        if not block.size:
+            return
+        there, chunks, extents = shift(region, self._start), self._whole.chunks, self._whole.shape
+        if self._source is None or chunks is None or aligned(there, chunks, extents):
+            self._sink.write(there, block)
+            return
+        for chunk, inner, place in touched(there, chunks):
+            corner = [i * side for i, side in zip(chunk, chunks, strict=True)]
+            sides = zip(corner, chunks, extents, strict=True)
+            box = tuple(slice(at, min(at + side, n)) for at, side, n in sides)
+            if tuple(shape_of(inner)) == shape_of(box):
+                self._sink.write(box, block[place])
+                continue
+            with self._locks[hash(chunk) % LOCKS]:
+                held = np.empty(shape_of(box), self._whole.dtype)
+                self._source.read(box, held)
+                held[inner] = block[place]
+                self._sink.write(box, held)
+
+    def commit(self) -> Any:
+        self._close()
+        return self._sink.commit()
+
+    def abort(self) -> None:
+        """See `Sink.abort`: what was written stays, as in any assignment that fails half-way."""
+        self._close()
+        self._sink.abort()
+
+    def _close(self) -> None:
+        if self._source is not None:
+            self._source.close()
