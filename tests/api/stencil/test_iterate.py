@@ -133,7 +133,7 @@ def test_every_boundary_in_slabs_and_bricks(place: Place, kind: Any, depth: Any)
     halo = ((depth, depth) if isinstance(depth, int) else depth,) * 3
     options: dict[str, Any] = {"depth": halo, "boundary": kind, "budget": place.budget(400_000)}
     expected = place.host(one_by_one(5, lambda b: box(b, halo), x, device=place.device(), **options))
-    for chunks in ((5, -1, -1), (6, 4, 3)):
+    for chunks in ((5, -1, -1), (8, 6, 4)):
         got = cf.map_overlap(
             lambda b: box(b, halo), CountingSource(x), iterations=5, steps_per_pass=2, chunks=chunks,
             device=place.device(), **options,
