@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from chunkflow.api.apply_ufunc import apply_ufunc
     from chunkflow.api.leftovers import clean, leftovers, recover
     from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan
+    from chunkflow.api.statistics.group_reduce import groupby_reduce
     from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
 
 __version__ = "0.1.0"
@@ -110,6 +111,7 @@ __all__ = [
     "flip",
     "from_dask",
     "gram",
+    "groupby_reduce",
     "histogram",
     "iteration_plan",
     "jax",
@@ -178,6 +180,7 @@ _LATER = {
     "chunkflow.api.apply_ufunc": ("apply_ufunc",),
     "chunkflow.api.leftovers": ("clean", "leftovers", "recover"),
     "chunkflow.api.rearrange.rechunk": ("RechunkPlan", "rechunk", "rechunk_plan"),
+    "chunkflow.api.statistics.group_reduce": ("groupby_reduce",),
     "chunkflow.api.statistics.groups": ("LabelStatistics", "label_statistics"),
 }
 """Modules that are loaded when one of these names is asked for: to load all at once takes longer."""

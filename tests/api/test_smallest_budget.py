@@ -128,6 +128,10 @@ def of_labels(x: np.ndarray, i: np.ndarray) -> np.ndarray:
     return np.array([x[i == label].sum(dtype="f8") for label in np.unique(i)])
 
 
+def of_groups(x: np.ndarray, i: np.ndarray) -> np.ndarray:
+    return np.array([x[i == group].sum(dtype="f8") for group in range(9)])
+
+
 REDUCTIONS = ("sum", "mean", "prod", "std", "var", "max", "min", "argmax", "argmin")
 
 NUMPYS = (
@@ -150,6 +154,7 @@ CASES: dict[str, Case] = {
     "bincount": Case(("j",), np.bincount, lazy=False, depends=True),
     "unique": Case(("i",), np.unique, lazy=False, depends=True),
     "label_statistics": Case(("x", "i", "sum"), of_labels, lazy=False, depends=True),
+    "groupby_reduce": Case(("x", "i"), of_groups, {"func": "sum", "expected_groups": 9}, lazy=False),
     "map": Case((np.exp, "x"), np.exp),
     "blockwise": Case((np.add, "ab", "x", "ab", "y", "ab"), np.add),
     "map_overlap": Case((averaged, "x"), averaged, {"depth": 1, "boundary": "periodic"}),

@@ -60,6 +60,7 @@ ARGUMENTS: dict[str, Callable[..., Any]] = {
     "bincount": lambda x, **o: cf.bincount(cf.open(LABELS.ravel()) if isinstance(x, cf.Array) else LABELS.ravel(), **o),
     "unique": lambda x, **o: cf.unique(cf.open(LABELS) if isinstance(x, cf.Array) else LABELS, **o),
     "label_statistics": lambda x, **o: cf.label_statistics(x, LABELS, **o).sum,
+    "groupby_reduce": lambda x, **o: cf.groupby_reduce(x, [0, 1, 0, 1], func="sum", **o)[0],
     "fft.convolve": lambda x, **o: cf.fft.convolve(x, WEIGHTS, **o),
 }
 """How an operation is called that takes more than an array."""

@@ -1,0 +1,410 @@
+"""Reductions of the elements of each group, in one pass for all functions: means of months, say."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+
+from chunkflow.api.operation import (
+    ArraySpec,
+    Chunks,
+    Declared,
+    Options,
+    Request,
+    RunOptions,
+    bare,
+    check_int,
+    operation,
+)
+from chunkflow.api.reductions.request import Axis, asked, number_of
+from chunkflow.api.statistics.order_statistics import median_of, quantile_of
+from chunkflow.api.statistics.quantile import unique
+from chunkflow.core.axes import ordered_axes
+from chunkflow.core.chunking import block_sides
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import LoopNest, Operand
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.nodes import has_lazy
+from chunkflow.kernels.map import SLOT, MapKernel
+from chunkflow.kernels.statistics.group_reduce import (
+    FUNCTIONS,
+    NEAR,
+    Function,
+    GroupQuantiles,
+    GroupReduction,
+    Groups,
+    Lookup,
+)
+from chunkflow.stores import spec_of
+
+ORDER = ("median", "nanmedian", "quantile", "nanquantile")
+"""Functions that need all elements of a group at once."""
+
+
+@operation
+def groupby_reduce(
+    values: Any,
+    *by: Any,
+    func: str | Sequence[str],
+    expected_groups: Any = None,
+    isbin: bool | Sequence[bool] = False,
+    axis: Axis = None,
+    fill_value: Any = None,
+    dtype: Any = None,
+    min_count: int | None = None,
+    ddof: float = 0,
+    q: Any = None,
+    closed: str = "right",
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
+) -> Request:
+    """Reductions of the elements that share a label, along axes: means of each month, variances of each region.
+
+    It has the arguments and results of ``flox.groupby_reduce``. All functions of one call share one pass over `values`.
+
+    Parameters
+    ----------
+    values : array_like, str or path
+        A source, as for `chunkflow.map`, of numbers.
+    *by : array_like, str or path
+        Labels: arrays in memory of numbers, strings or dates, or sources of numbers. Their dimensions are the last ones
+        of `values`, or the axes in `axis` if there are as many; the shapes of several broadcast. Labels that are NaN or
+        NaT have no group. Groups of several keys are all combinations.
+    func : str or sequence of str
+        "sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last", each of them with "nan"
+        before it too, where NaN are left out; "count" of elements that are not NaN, "any", "all"; or one of "median",
+        "nanmedian", "quantile", "nanquantile" by itself.
+    expected_groups : array_like, int or tuple of these, optional
+        The labels of the groups, in the order of the result; an int n for the labels 0 to n - 1. By default all labels
+        that there are, sorted. A tuple has one entry for each key.
+    isbin : bool or sequence of bool
+        Whether `expected_groups` are edges of bins.
+    axis : int or sequence of int, optional
+        Axes that are reduced; those of the labels by default.
+    fill_value : number, optional
+        Result of a group with fewer than `min_count` elements that are not NaN, or no element at all. By default that
+        is 0 of sums, counts and integers, 1 of products, False of bools, -1 of positions, and NaN otherwise. If it is
+        given it makes the dtype wider where it has to.
+    dtype : dtype, optional
+        Of sums, products, means and variances.
+    min_count : int, optional
+        See `fill_value`: 0 by default, but 1 where `fill_value` and `expected_groups` are given.
+    ddof : float
+        Variances are divided by the number of elements less this.
+    q : float or sequence of float, optional
+        Quantiles that are wanted, from 0 to 1.
+    closed : {"right", "left"}
+        Which edge belongs to a bin.
+    chunks : int or sequence of int, optional
+        Sides of the blocks of `values`; the planner chooses by default.
+    out : array, str, path, tuple of these or None
+        As for `chunkflow.map`; a tuple where `func` is a sequence.
+
+    Returns
+    -------
+    result : array or tuple of arrays
+        Of shape ``(..., groups)``: the axes that are not reduced, then one for the groups of each key. Of several
+        quantiles the first axis follows `q`. A tuple where `func` is a sequence.
+    *groups : numpy.ndarray
+        For each key the labels of its groups; of bins their edges, of shape (n, 2).
+
+    Raises
+    ------
+    ArgumentError
+        Labels that do not match the array's shape, unknown functions, edges that do not increase.
+    ArgumentTypeError
+        Complex numbers that are to be ordered, labels of which no array can be made.
+    UnsupportedError
+        Labels that are an expression, without `expected_groups`; order statistics beside other functions.
+    BudgetError
+        Not even the groups of one place fit the budget, or for order statistics one line: the error names one that
+        does.
+
+    Notes
+    -----
+    Sums of floats are accumulated in double precision. Variances are merged about the means of the parts (T. F. Chan,
+    G. H. Golub and R. J. LeVeque, 1979). The position of an extreme is that along the reduced axes, flattened.
+
+    Examples
+    --------
+    >>> values = np.array([[1.0, 3.0, np.nan], [5.0, 7.0, 9.0]])
+    >>> result, groups = cf.groupby_reduce(values, ["a", "b", "a"], func="nanmean", device="cpu")
+    >>> groups.tolist(), result
+    (['a', 'b'], array([[1., 3.],
+           [7., 7.]]))
+    >>> (most, number), _ = cf.groupby_reduce(values, [0, 1], func=["nanmax", "count"], axis=0, device="cpu")
+    >>> most.tolist(), number[2].tolist()
+    ([[1.0, 5.0], [3.0, 7.0], [nan, 9.0]], [0, 1])
+    """
+    spec, chosen = spec_of(values), Options(**options)
+    names = (func,) if isinstance(func, str) else tuple(func)
+    keys = _keys(by, spec, axis, expected_groups, isbin, closed, chosen)
+    if fill_value is not None and np.ndim(fill_value):
+        raise ArgumentError(f"fill_value={fill_value!r} has {np.ndim(fill_value)} dimensions: give one number")
+    if min_count is None:
+        least = int(fill_value is not None and expected_groups is not None) or int(not keys.groups.shared)
+        least = least if fill_value is not None else 0
+    else:
+        least = check_int("min_count", min_count, 0)
+    arrays = (values, *keys.arrays)
+    ordered = [name for name in names if name in ORDER]
+    if ordered and len(names) > 1:
+        raise UnsupportedError(f"{ordered[0]} needs the elements of a group at once: ask for it alone, not with others")
+    if ordered:
+        declare = functools.partial(_declare_quantiles, ordered[0], q, keys, fill_value, least, chunks)
+    else:
+        declare = functools.partial(_declare, names, keys, fill_value, dtype, least, number_of("ddof", ddof), chunks)
+    declare([spec, *(spec_of(key) for key in keys.arrays)], ())  # wrong arguments are refused before anything is read
+    single = isinstance(func, str)
+
+    def finish(result: Any) -> Any:
+        found = bare(result, chosen.out)
+        return found if single or isinstance(found, tuple) else (found,)
+
+    return Request(declare, arrays, chosen, finish, beside=keys.labels, results=len(names))
+
+
+# -- Labels ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """The keys' arrays, of numbers, and what tells their groups; `labels` are the groups of each."""
+
+    arrays: tuple[Any, ...]
+    groups: Groups
+    labels: tuple[np.ndarray, ...]
+
+
+def _keys(
+    by: Sequence[Any], spec: ArraySpec, axis: Axis, expected: Any, isbin: Any, closed: str, options: Options
+) -> _Keys:
+    if not by:
+        raise ArgumentTypeError("groupby_reduce needs labels: give one array at least, after the values")
+    if closed not in ("left", "right"):
+        raise ArgumentError(f"closed={closed!r} must be 'left' or 'right'")
+    number, ndim = len(by), len(spec.shape)
+    wanted = expected if isinstance(expected, tuple) and len(expected) == number else (expected,) * number
+    if number > 1 and expected is not None and not isinstance(expected, tuple):
+        raise ArgumentError(f"expected_groups must be a tuple with one entry for each of the {number} keys")
+    bins = (isbin,) * number if isinstance(isbin, bool | np.bool_) else tuple(isbin)
+    if len(bins) != number:
+        raise ArgumentError(f"isbin has {len(bins)} entries, and there are {number} keys")
+    arrays: list[Any] = []
+    lookups: list[Lookup | None] = []
+    labels: list[np.ndarray] = []
+    for key, groups, binned in zip(by, wanted, bins, strict=True):
+        array, lookup, names = _key(key, groups, bool(binned), closed, options)
+        arrays.append(array)
+        lookups.append(lookup)
+        labels.append(names)
+    shapes = [spec_of(array).shape for array in arrays]
+    try:
+        whole = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ArgumentError(f"labels of shapes {', '.join(map(str, shapes))} do not broadcast together") from None
+    given = None if axis is None else tuple(ordered_axes(axis, ndim, "axis"))
+    trailing = tuple(range(ndim - len(whole), ndim))
+    places = given if given is not None and len(given) == len(whole) and whole != spec.shape else trailing
+    if len(whole) > ndim or any(n not in (1, spec.shape[a]) for n, a in zip(whole, places, strict=True)):
+        raise ArgumentError(
+            f"labels of shape {whole} do not match the last axes of {spec.name}, of shape {spec.shape}"
+            + ("" if given is None else f", nor axis={axis}")
+        )
+    follow = []
+    for place, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
+        mine = places[len(places) - len(shape) :]
+        long = [i for i, a in enumerate(mine) if shape[i] == spec.shape[a]]
+        if len(long) < len(shape):  # it broadcasts along others
+            arrays[place] = np.asarray(array).reshape([shape[i] for i in long])
+        follow.append(tuple(mine[i] for i in long))
+    axes = tuple(sorted(places if given is None else given))
+    sizes = tuple(len(names) for names in labels)
+    return _Keys(tuple(arrays), Groups(tuple(lookups), sizes, tuple(follow), axes), tuple(labels))
+
+
+def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -> tuple[Any, Lookup | None, np.ndarray]:
+    """A key as an array of numbers, what tells its groups (None if it holds their numbers), and the groups."""
+    stored = has_lazy(key) or (not isinstance(key, np.ndarray | list | tuple | range) and not hasattr(key, "__array__"))
+    if hasattr(key, "values") and isinstance(getattr(key, "values", None), np.ndarray):
+        key, stored = key.values, False  # of pandas and xarray
+    if not stored:
+        key = np.asarray(key)
+        if key.dtype == object:
+            key = _plain(key)
+    if expected is None:
+        if binned:
+            raise ArgumentError("isbin=True needs the edges of the bins: give expected_groups=")
+        if has_lazy(key):
+            raise UnsupportedError("labels that are an expression need expected_groups=: which groups there are")
+        found = unique(key, budget=options.budget, device=options.device) if stored else _distinct(key)
+        names = np.asarray(found)
+        names = names[names == names]  # neither NaN nor NaT
+    elif isinstance(expected, int | np.integer) and not isinstance(expected, bool):
+        names = np.arange(int(expected))
+    else:
+        names = _edges(expected) if binned else np.asarray(expected)
+    if names.dtype == object:
+        names = _plain(names)
+    if names.ndim != 1:
+        raise ArgumentError(f"expected_groups of shape {names.shape} must have one dimension")
+    if binned:
+        if len(names) < 2 or not bool((names[1:] > names[:-1]).all()):
+            raise ArgumentError("expected_groups= of bins must be edges, two at least, that increase")
+        lookup, groups = Lookup(names, np.empty(0, "i8"), closed), np.stack((names[:-1], names[1:]), axis=-1)
+    else:
+        order = np.argsort(names, kind="stable")
+        ordered = names[order]
+        if len(ordered) > 1 and bool((ordered[1:] == ordered[:-1]).any()):
+            raise ArgumentError("expected_groups= has a label twice")
+        lookup, groups = Lookup(ordered, order.astype("i8")), names
+    if stored:
+        return key, lookup, groups
+    try:
+        codes = lookup(key)
+    except TypeError as error:
+        raise ArgumentTypeError(f"labels of {key.dtype} and groups of {names.dtype} do not compare: {error}") from None
+    return codes.astype("i4" if len(groups) < 1 << 31 else "i8"), None, groups
+
+
+def _distinct(key: np.ndarray) -> np.ndarray:
+    """Labels that there are, sorted. Integers that are not far apart are counted, which is quicker than sorting."""
+    if key.dtype.kind in "iu" and key.size:
+        low, high = int(key.min()), int(key.max())
+        if high - low < NEAR and high <= np.iinfo("i8").max:
+            found = np.flatnonzero(np.bincount(key.astype("i8").reshape(-1) - low))
+            return (found + low).astype(key.dtype)
+    return np.unique(key)
+
+
+def _edges(expected: Any) -> np.ndarray:
+    """Edges of bins, given as such or as pandas' intervals, which must adjoin."""
+    if hasattr(expected, "left") and hasattr(expected, "right"):
+        left, right = np.asarray(expected.left), np.asarray(expected.right)
+        if not bool((left[1:] == right[:-1]).all()):
+            raise ArgumentError("expected_groups= of intervals with gaps between them: give edges of bins")
+        return np.append(left, right[-1:])
+    return np.asarray(expected)
+
+
+def _plain(key: np.ndarray) -> np.ndarray:
+    """An array of objects as one of strings or numbers."""
+    found = np.asarray(key.tolist())
+    if found.dtype == object:
+        raise ArgumentTypeError("labels that are objects must all be strings, or all numbers")
+    return found
+
+
+# -- Declarations ------------------------------------------------------------------------------------------------------
+
+
+def _declare(
+    names: tuple[str, ...],
+    keys: _Keys,
+    fill: Any,
+    dtype: Any,
+    least: int,
+    ddof: float,
+    chunks: Chunks,
+    specs: Sequence[ArraySpec],
+    args: tuple[Any, ...],
+) -> Declared:
+    spec = specs[0]
+    functions = tuple(_function(name, spec, fill, dtype, least, ddof) for name in names)
+    if not functions:
+        raise ArgumentError(f"func is empty: ask for some of {', '.join(FUNCTIONS)}")
+    kernel = GroupReduction(keys.groups, functions, spec.shape)
+    op, kept = _nest(keys, spec.shape)
+    axes = (*kept, *[None] * len(keys.groups.shape))
+    return Declared(op, kernel, axes, block_sides(chunks, spec.shape), copies=4.0)
+
+
+def _declare_quantiles(
+    name: str,
+    q: Any,
+    keys: _Keys,
+    fill: Any,
+    least: int,
+    chunks: Chunks,
+    specs: Sequence[ArraySpec],
+    args: tuple[Any, ...],
+) -> Declared:
+    spec, skip = specs[0], name.startswith("nan")
+    if name.endswith("quantile") and q is None:
+        raise ArgumentTypeError(f"{name} needs q=: which quantiles, from 0 to 1")
+    make = functools.partial(median_of, skip=skip) if q is None else quantile_of(q, 1, "linear", skip=skip)
+    _check_real(spec, name)
+    wanted = make(spec.dtype)
+    result = wanted.rule(1).dtype
+    result, filled = _filled(result, fill, np.nan if result.kind == "f" else 0)
+    number = len(wanted.rule(1).below)
+    kernel = GroupQuantiles(keys.groups, wanted.rule, wanted.of_lines, wanted.single, number, result, filled, least)
+    op, kept = _nest(keys, spec.shape, whole=True)
+    axes = (*[None] * (not wanted.single), *kept, *[None] * len(keys.groups.shape))
+    slots = (SLOT,) * len(specs)
+    return Declared(op, MapKernel(kernel, slots, {}, axes), axes, block_sides(chunks, spec.shape))
+
+
+def _nest(keys: _Keys, shape: Shape, *, whole: bool = False) -> tuple[LoopNest, Shape]:
+    """The loop nest of the values and their keys, and the axes that are not reduced."""
+    operands = [Operand(tuple(range(len(shape)))), *(Operand(follow) for follow in keys.groups.follow)]
+    axes = keys.groups.axes
+    op = LoopNest(shape, tuple(operands), (), frozenset(axes if whole else ()))
+    return op, tuple(a for a in range(len(shape)) if a not in axes)
+
+
+def _check_real(spec: ArraySpec, name: str) -> None:
+    if spec.dtype.kind not in "biuf":
+        raise ArgumentTypeError(f"{name} of {spec.dtype}: such numbers have no order; take their absolute values, say")
+
+
+def _function(name: str, spec: ArraySpec, fill: Any, dtype: Any, least: int, ddof: float) -> Function:
+    """A function of elements of a dtype, with checked arguments."""
+    if name not in FUNCTIONS:
+        raise ArgumentError(f"func={name!r} is none of {', '.join((*FUNCTIONS, *ORDER))}")
+    base, own = name.removeprefix("nan"), spec.dtype.newbyteorder("=")
+    if base in ("min", "max", "argmin", "argmax"):
+        _check_real(spec, name)
+    default: Any = np.nan
+    wide = result = own
+    if base in ("sum", "prod"):
+        wide, result = asked(getattr(np, base), own, dtype)
+        default = 0 if base == "sum" else 1
+        if least and base in ("sum", "prod") and fill is None:
+            default = np.nan
+            result, _ = _filled(result, default, default)
+    elif base in ("mean", "var", "std"):
+        wide, result = asked(np.mean, own, dtype)
+        result = np.empty(0, result).real.dtype if base != "mean" else result
+        if result.kind not in "fc":
+            raise ArgumentTypeError(f"dtype={dtype!r}: a {name} is no integer")
+    elif base == "count":
+        result, default = np.dtype("i8"), 0
+    elif base in ("any", "all"):
+        result, default = np.dtype("?"), False
+    elif base in ("argmin", "argmax"):
+        result, default = np.dtype("i8"), -1
+    elif own.kind not in "fc":
+        default = 0
+    result, filled = _filled(result, fill, default)
+    return Function(name, own, wide, result, filled, ddof, least)
+
+
+def _filled(result: np.dtype, fill: Any, default: Any) -> tuple[np.dtype, Any]:
+    """The dtype of results that may be filled, and the number that fills them."""
+    if fill is None:
+        if default is np.nan and result.kind in "biu":
+            return np.dtype("f8"), np.nan
+        return result, default
+    value = np.asarray(fill)
+    if value.dtype.kind not in "biufc":
+        raise ArgumentTypeError(f"fill_value={fill!r} must be a number")
+    if result.kind == "b" and value.dtype.kind != "b":
+        return np.result_type("i8", value.dtype), fill
+    if result.kind in "iu" and value.dtype.kind in "iu":
+        return np.result_type(result, np.min_scalar_type(fill)), fill
+    return np.result_type(result, value.dtype if result.kind in "iu" else fill), fill

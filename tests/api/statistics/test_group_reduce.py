@@ -1,0 +1,262 @@
+"""Reductions of groups are NumPy's of each group's elements, whatever the layout, the keys, the cut and the device."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from support.devices import CHECKING, Place, checked, everywhere
+
+import chunkflow as cf
+from chunkflow import errors
+from chunkflow.kernels.statistics.group_reduce import FUNCTIONS
+from chunkflow.testing import CountingSource
+
+REDUCED = ("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax")
+
+
+def of_group(name: str, elements: np.ndarray) -> Any:
+    """NumPy's function of the elements of one group; what a group without any has is as documented."""
+    base, skip = name.removeprefix("nan"), name.startswith("nan")
+    some = elements[elements == elements] if skip or base == "count" else elements
+    if base == "count":
+        return len(some)
+    if not len(some):
+        nothing: dict[str, Any] = {
+            "sum": 0,
+            "prod": 1,
+            "any": False,
+            "all": len(elements) > 0,
+            "argmin": -1,
+            "argmax": -1,
+        }
+        return nothing.get(base, np.nan if elements.dtype.kind == "f" or base in ("mean", "var", "std") else 0)
+    if base in ("first", "last"):
+        return some[0 if base == "first" else -1]
+    return getattr(np, name)(elements)
+
+
+def expected(x: np.ndarray, codes: np.ndarray, axes: tuple[int, ...], number: int, name: str) -> np.ndarray:
+    """Results by a loop over all places that are kept, and all groups."""
+    kept = [a for a in range(x.ndim) if a not in axes]
+    turned, codes = x.transpose((*kept, *axes)), np.broadcast_to(codes, x.shape).transpose((*kept, *axes))
+    shape = [x.shape[a] for a in kept]
+    found = np.empty((*shape, number), object)
+    for place in np.ndindex(*shape):
+        for group in range(number):
+            chosen = (codes[place] == group).reshape(-1)
+            found[(*place, group)] = of_group(name, turned[place].reshape(-1)[chosen])
+            if "arg" in name and found[(*place, group)] >= 0:  # the position is that among all
+                found[(*place, group)] = np.flatnonzero(chosen)[found[(*place, group)]]
+    return found.astype("f8")
+
+
+@given(
+    x=npst.arrays(
+        st.sampled_from(("f4", "f8", ">f8", "i2", "u1", "?")),
+        npst.array_shapes(min_dims=1, max_dims=3, max_side=6),
+        elements=st.integers(0, 1),
+    ),
+    names=st.lists(st.sampled_from(FUNCTIONS), min_size=1, max_size=4, unique=True),
+    chunks=st.sampled_from([None, 1, 2]),
+    fortran=st.booleans(),
+    lazy=st.booleans(),
+    place=st.sampled_from(CHECKING),
+    budget=st.sampled_from([400_000, 20_000_000]),
+    data=st.data(),
+)
+@settings(max_examples=30)
+def test_functions_of_groups(
+    x: np.ndarray, names: list[str], chunks: Any, fortran: bool, lazy: bool, place: Place, budget: int, data: Any
+) -> None:
+    x = (x * 3 + data.draw(npst.arrays("u1", x.shape, elements=st.integers(0, 9)))).astype(x.dtype)
+    if x.dtype.kind == "f":
+        x[data.draw(npst.arrays("?", x.shape))] = np.nan
+    x = np.asfortranarray(x) if fortran else x
+    dims = data.draw(st.integers(1, x.ndim))
+    by = data.draw(npst.arrays("i8", x.shape[x.ndim - dims :], elements=st.integers(-1, 3)))
+    axes = data.draw(st.sampled_from([tuple(range(x.ndim - dims, x.ndim)), (x.ndim - 1,)]))
+    options: dict[str, Any] = {"func": names, "expected_groups": 3, "axis": axes, "chunks": chunks}
+    if lazy:
+        arrays, groups = cf.groupby_reduce(cf.open(x), cf.open(by), **options)
+        specs = [(a.shape, a.dtype) for a in arrays]
+        arrays = cf.compute(list(arrays), budget=budget, device="cpu")
+        assert specs == [(a.shape, a.dtype) for a in arrays]
+    else:
+        arrays, groups = cf.groupby_reduce(x, by, **options, budget=budget, device=place.device())
+    np.testing.assert_array_equal(groups, np.arange(3))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for name, got in zip(names, arrays, strict=True):
+            right = expected(x, by, axes, 3, name)
+            np.testing.assert_allclose(got.astype("f8"), right, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@everywhere
+def test_many_columns_and_rows(place: Place, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 30, 20)).astype("f4") + 100
+    x[x > 101.5] = np.nan
+    months = np.arange(60) // 5 % 4
+    names = ["nanmean", "nanvar", "count", "nanmax", "nanfirst", "nanargmin"]
+    zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(7, 30, 11), dtype="f4")[...] = x
+    options: dict[str, Any] = {"func": names, "budget": place.budget(4_000_000), "device": place.device()}
+    found, _ = cf.groupby_reduce(tmp_path / "x.zarr", months, axis=0, **options)
+    turned, _ = cf.groupby_reduce(np.moveaxis(x, 0, -1).copy(), months, **options)
+    for name, got, same in zip(names, found, turned, strict=True):
+        right = [getattr(np, name, None) for _ in range(4)]
+        rows = [x[months == month] for month in range(4)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if name == "count":
+                right = [(~np.isnan(r)).sum(axis=0) for r in rows]
+            elif name == "nanargmin":
+                right = [np.flatnonzero(months == m)[np.nanargmin(r, axis=0)] for m, r in enumerate(rows)]
+            elif name == "nanfirst":
+                right = [np.take_along_axis(r, np.isnan(r).argmin(0)[None], 0)[0] for r in rows]
+            else:
+                right = [getattr(np, name)(r.astype("f8"), axis=0) for r in rows]
+        np.testing.assert_allclose(got, np.stack(right, -1), rtol=1e-4)
+        np.testing.assert_allclose(same, got, rtol=1e-5)
+
+
+@given(
+    x=npst.arrays(st.sampled_from(("f4", "i4")), (4, 12), elements=st.integers(-9, 9)),
+    by=npst.arrays("i8", 12, elements=st.integers(0, 2)),
+    name=st.sampled_from(["median", "nanmedian", "quantile", "nanquantile"]),
+    q=st.sampled_from([0.3, [0.0, 0.7]]),
+    place=st.sampled_from(CHECKING),
+    data=st.data(),
+)
+@settings(max_examples=25)
+def test_order_statistics_of_groups(x: np.ndarray, by: np.ndarray, name: str, q: Any, place: Place, data: Any) -> None:
+    if x.dtype.kind == "f":
+        x[data.draw(npst.arrays("?", x.shape))] = np.nan
+    more = {"q": q} if name.endswith("quantile") else {}
+    got, groups = cf.groupby_reduce(x, by, func=name, **more, budget=1_000_000, device=place.device())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        right = [getattr(np, name)(x[:, by == group], **more, axis=1) for group in groups]
+    np.testing.assert_allclose(got, np.stack(right, axis=-1), rtol=1e-6)
+
+
+def test_one_read_for_all_functions_within_the_budget() -> None:
+    x = np.random.default_rng(0).standard_normal((200, 20, 30))
+    source = CountingSource(x)
+    with cf.Budget(2_000_000) as budget:
+        found, _ = cf.groupby_reduce(
+            source, np.arange(200) % 12, func=["mean", "std", "max", "count"], axis=0, budget=budget, device="cpu"
+        )
+        assert budget.peak <= 2_000_000
+    assert x.nbytes <= source.bytes_read <= 1.2 * x.nbytes
+    np.testing.assert_allclose(found[0][..., 3], x[3::12].mean(axis=0))
+    with pytest.raises(errors.BudgetError, match="at least"):
+        cf.groupby_reduce(x[0], np.arange(30), func="var", expected_groups=100_000, budget="1MB", device="cpu")
+
+
+def test_keys() -> None:
+    x = np.arange(12.0).reshape(2, 6)
+    names = np.array(["b", "a", "b", "c", "a", "b"])
+    found, groups = cf.groupby_reduce(x, names, func="sum", device="cpu")
+    assert groups.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(found, [[5, 7, 3], [17, 25, 9]])
+    days = np.array(["2024-01-05", "NaT", "2024-01-01", "2024-01-05", "2024-01-01", "2024-01-05"], "M8[D]")
+    found, groups = cf.groupby_reduce(x[0], days, func="max", device="cpu")
+    assert found.tolist() == [4, 5]
+    assert groups.tolist() == sorted(set(days[~np.isnat(days)].tolist()))
+    two = np.array([0, 0, 0, 1, 1, 1])
+    (found, number), *groups = cf.groupby_reduce(x, names, two, func=["sum", "count"], device="cpu")
+    assert found.shape == (2, 3, 2)
+    assert [len(g) for g in groups] == [3, 2]
+    assert number[0].tolist() == [[1, 1], [2, 1], [0, 1]]
+    edges = [0, 2.5, 4]
+    for closed, right in (("right", [3, 7]), ("left", [3, 3])):
+        found, bins = cf.groupby_reduce(
+            x[0], x[0], func="sum", expected_groups=edges, isbin=True, closed=closed, device="cpu"
+        )
+        assert found.tolist() == right
+        assert bins.tolist() == [[0, 2.5], [2.5, 4]]
+    rows, by = cf.groupby_reduce(x, np.array([5, 3]), func="mean", axis=0, device="cpu")  # along another axis
+    assert by.tolist() == [3, 5]
+    np.testing.assert_array_equal(rows, x[::-1].T)
+    columns, *_ = cf.groupby_reduce(x, np.array([[1], [2]]), np.array([1, 1, 1, 2, 2, 2]), func="sum", device="cpu")
+    assert columns.tolist() == [[3, 12], [21, 30]]
+
+
+def test_labels_in_files(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((30, 20))
+    labels = np.random.default_rng(1).integers(-2, 5, x.shape)
+    np.save(tmp_path / "labels.npy", labels)
+    np.save(tmp_path / "x.npy", x)
+    found, groups = cf.groupby_reduce(
+        tmp_path / "x.npy", tmp_path / "labels.npy", func="sum", out=tmp_path / "sums.npy", device="cpu"
+    )
+    assert groups.tolist() == list(range(-2, 5))
+    np.testing.assert_allclose(np.asarray(found), [x[labels == g].sum() for g in groups])
+    with pytest.raises(errors.UnsupportedError, match="expected_groups"):
+        cf.groupby_reduce(x, cf.open(labels), func="sum")
+
+
+def test_what_fills_groups_without_elements() -> None:
+    x, by = np.array([3, 4, 5], "i2"), [0, 0, 2]
+
+    def filled(name: str, **options: Any) -> np.ndarray:
+        found, _ = cf.groupby_reduce(x, by, func=name, expected_groups=3, device="cpu", **options)
+        return found  # type: ignore[no-any-return]
+
+    assert filled("sum").tolist() == [7, 0, 5]
+    assert filled("min").tolist() == [3, 0, 5]
+    assert filled("min", fill_value=-1).dtype == np.dtype("i2")
+    assert filled("max", fill_value=-1).tolist() == [4, -1, 5]
+    np.testing.assert_array_equal(filled("max", fill_value=np.nan), [4, np.nan, 5])
+    np.testing.assert_array_equal(filled("sum", min_count=2), [7, np.nan, np.nan])
+    assert filled("mean", dtype="f4").dtype == np.dtype("f4")
+    y = np.array([np.nan, 1.0, np.nan])
+    found, _ = cf.groupby_reduce(y, by, func="nansum", expected_groups=3, fill_value=9, device="cpu")
+    assert found.tolist() == [1, 9, 9]
+
+
+@checked
+def test_spread_far_from_zero(place: Place) -> None:
+    x = np.random.default_rng(0).standard_normal(4000) + 1e6
+    by = np.arange(4000) % 3
+    got, _ = cf.groupby_reduce(x, by, func="var", ddof=1, chunks=300, budget=4_000_000, device=place.device())
+    np.testing.assert_allclose(got, [x[by == g].var(ddof=1) for g in range(3)], rtol=1e-6)
+
+
+X = np.ones((3, 4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "words"),
+    [
+        ((X, [0, 1, 2]), {"func": "sum"}, errors.ArgumentError, "do not match the last axes"),
+        ((X, [0, 1, 2, 3]), {"func": "total"}, errors.ArgumentError, "'total' is none of count, any"),
+        ((X, [0, 1, 2, 3]), {"func": []}, errors.ArgumentError, "func is empty"),
+        ((X,), {"func": "sum"}, errors.ArgumentTypeError, "needs labels"),
+        ((X, [0, 1, 2, 3]), {"func": ["sum", "median"]}, errors.UnsupportedError, "alone"),
+        ((X, [0, 1, 2, 3]), {"func": "quantile"}, errors.ArgumentTypeError, "q="),
+        ((X + 1j, [0, 1, 2, 3]), {"func": "min"}, errors.ArgumentTypeError, "no order"),
+        ((X, [0, 1, 2, 3]), {"func": "sum", "isbin": True}, errors.ArgumentError, "edges"),
+        (
+            (X, [0, 1, 2, 3]),
+            {"func": "sum", "isbin": True, "expected_groups": [2, 1]},
+            errors.ArgumentError,
+            "increase",
+        ),
+        ((X, [0, 1, 2, 3]), {"func": "sum", "expected_groups": [1, 1]}, errors.ArgumentError, "twice"),
+        ((X, [0, 1, 2, 3], [0] * 4), {"func": "sum", "expected_groups": 3}, errors.ArgumentError, "one entry for each"),
+        ((X, [0, 1, 2, 3]), {"func": "sum", "closed": "both"}, errors.ArgumentError, "closed"),
+        ((X, [0, 1, 2, 3]), {"func": "var", "dtype": int}, errors.ArgumentTypeError, "no integer"),
+        ((X, [0, 1, 2, 3]), {"func": "sum", "fill_value": [1]}, errors.ArgumentError, "1 dimensions"),
+    ],
+)
+def test_wrong_arguments(arguments: Any, options: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        cf.groupby_reduce(*arguments, **options)
