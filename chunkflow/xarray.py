@@ -70,8 +70,8 @@ class _Functions:
 class ChunkManager(ChunkManagerEntrypoint[Any]):
     """Lets xarray make (``chunked_array_type="chunkflow"``), compute and store chunkflow's expressions.
 
-    These are missing and raise NotImplementedError: ``persist``, ``reduction`` (first and last
-    values), ``scan`` (``ffill``, ``bfill``), ``blockwise``, ``unify_chunks`` (`xarray.map_blocks`) and ``shuffle``.
+    These are missing and raise NotImplementedError: ``persist``, ``scan``, ``blockwise``, ``unify_chunks``
+    (`xarray.map_blocks`) and ``shuffle``.
     """
 
     def __init__(self) -> None:
@@ -105,6 +105,28 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
     def map_blocks(self, func: Callable[..., Any], *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Apply an elementwise function."""
         return chunkflow.map(func, *args, dtype=dtype, **kwargs)
+
+    def reduction(
+        self,
+        arr: Any,
+        func: Callable[..., Any],
+        combine_func: Callable[..., Any] | None = None,
+        aggregate_func: Callable[..., Any] | None = None,
+        axis: int | Sequence[int] | None = None,
+        dtype: Any = None,
+        keepdims: bool = False,
+    ) -> Any:
+        """Reduce along an axis, of which blocks have whole lines: as if there were one chunk along it."""
+        last = func if aggregate_func is None else aggregate_func
+        axes = np.atleast_1d(np.arange(arr.ndim) if axis is None else axis) % arr.ndim
+        along = axis if axis is None or isinstance(axis, Sequence) else int(axis)
+
+        def whole(block: Any) -> Any:
+            return last(func(block, axis=along, keepdims=True), axis=along, keepdims=False)
+
+        kept = [n for n in range(arr.ndim) if n not in axes]
+        found = chunkflow.blockwise(whole, tuple(kept), arr, tuple(range(arr.ndim)), dtype=dtype)
+        return np.expand_dims(found, tuple(axes.tolist())) if keepdims else found
 
     def apply_gufunc(
         self,

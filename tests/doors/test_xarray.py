@@ -412,6 +412,10 @@ PICKED: dict[str, Any] = {
     "reindex": lambda a: a.reindex(lat=[*a.lat.values[1:], -99.0]),
     "dropna": lambda a: a.where(a.isel(lat=0, lon=0) > a.isel(lat=0, lon=0).mean()).dropna("time", how="all"),
     "drop": lambda a: a.where(a.lat > a.lat.mean(), drop=True),
+    "drop elements": lambda a: a.where(a > a.mean(), drop=True),
+    "drop by a mask": lambda a: a.where((a > a.mean()).all(("time", "lon")), drop=True),
+    "first": lambda a: a.groupby(a.lat > a.lat.mean()).first(),
+    "last": lambda a: a.where(a > a.mean()).groupby(a.lat > a.lat.mean()).last(),
     "groupby": lambda a: a.groupby(a.lat > a.lat.mean()).mean(),
     "anomaly": lambda a: a.groupby("time") - a.groupby("time").mean(),
     "groupby_bins": lambda a: a.groupby_bins("lon", 2).max(),
@@ -419,6 +423,23 @@ PICKED: dict[str, Any] = {
 }
 
 
+def test_xarray_fills_along_a_dimension(stored: Any) -> None:
+    pytest.importorskip("numbagg")
+    for fill in (lambda a: a.ffill("time"), lambda a: a.bfill("lon"), lambda a: a.ffill("time", limit=1)):
+        given, lazy = (a.where(a > a.mean()) for a in (stored.air.load(), cf.open(stored.air)))
+        xr.testing.assert_allclose(fill(lazy).compute(device="cpu"), fill(given))
+
+
+def test_places_of_extremes(stored: Any) -> None:
+    given, x = stored.air.load().fillna(0), cf.open(stored.air).fillna(0)
+    where, expected = x.argmax(("lat", "lon")), given.argmax(("lat", "lon"))
+    for dim, places in expected.items():
+        xr.testing.assert_equal(where[dim].compute(device="cpu"), places)
+    lats = cf.take(x.lat.values, x.argmax("lat").data).compute(device="cpu")
+    np.testing.assert_array_equal(lats, given.idxmax("lat").values)
+
+
+@pytest.mark.filterwarnings("ignore:Treating an array-like object")  # xarray gives pandas a mask that is an expression
 @pytest.mark.parametrize("pick", PICKED.values(), ids=PICKED)
 def test_xarray_picks_elements_of_expressions(pick: Any, stored: Any) -> None:
     with xr.set_options(use_flox=False):

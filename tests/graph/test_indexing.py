@@ -219,9 +219,31 @@ def test_places_beside_other_operations(place: Place, stored: dict[str, Any]) ->
         same(cf.compress([True, False, True], source, 0, device=place.device()), X[[0, 2]])
 
 
-@pytest.mark.parametrize("table", ["lazy", "large", "2-D"])
+@on_cpu_and_gpu
+def test_tables_of_several_dimensions(place: Place) -> None:
+    rng, device = np.random.default_rng(4), place.device()
+    table, i, j = rng.random((5, 6, 7)), rng.integers(-5, 5, (30, 4)), rng.integers(-6, 6, (30, 1))
+    x, rows, columns = cf.open(table), cf.open(i) * 1, cf.open(j) * 1
+    for axis in (0, 1, -1, None):
+        same(cf.take(table, rows, axis).compute(device=device), np.take(table, i, axis))
+        clipped = cf.take(table, rows * 9, axis, mode="clip")
+        same(clipped.compute(device=device), np.take(table, i * 9, axis, mode="clip"))
+    for index, other in (
+        (np.s_[rows, columns], np.s_[i, j]),
+        (np.s_[:, rows, columns], np.s_[:, i, j]),
+        (np.s_[rows], np.s_[i]),
+        (np.s_[..., columns], np.s_[..., j]),
+        (np.s_[rows, :, 2], np.s_[i, :, 2]),
+    ):
+        same(x[index].compute(device=device), table[other])
+        same((x + 1)[index].compute(device=device), (table + 1)[other])
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[rows * 2].compute(device=device)
+
+
+@pytest.mark.parametrize("table", ["lazy", "large"])
 def test_tables_that_are_none(table: str) -> None:
-    tables = {"lazy": cf.open(X) + 1, "large": np.broadcast_to(1.0, 1 << 28), "2-D": np.ones((2, 2))}
+    tables = {"lazy": cf.open(X) + 1, "large": np.broadcast_to(1.0, 1 << 28)}
     with pytest.raises(errors.UnsupportedError):
         cf.take(tables[table], cf.open(X), 0)
 

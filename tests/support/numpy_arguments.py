@@ -43,7 +43,8 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     [X, Y]),
     np.squeeze: (X[:, :1],), np.swapaxes: (X, 0, 1), np.take: (X, 0), np.tile: (X, 2), np.broadcast_arrays: (X, X[0]),
     np.where: (MASK,), np.choose: (MASK, [X, Y]), np.compress: ([True, False, True], X), np.extract: (MASK, X),
-    np.searchsorted: (np.sort(LINE), X), np.take_along_axis: (X, np.argsort(X, axis=1)), np.result_type: (X, "f4"),
+    np.searchsorted: (np.sort(LINE), X), np.take_along_axis: (X, np.argsort(X, axis=1)),
+    np.unravel_index: (np.argsort(X, axis=1), (2, 2)), np.result_type: (X, "f4"),
 }  # fmt: skip
 """Arguments without a default; of the other functions one array is."""
 

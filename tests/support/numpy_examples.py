@@ -162,6 +162,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
         lambda x, **_: np.take_along_axis(x, np.argmax(x, axis=1, keepdims=True), axis=1),
         lambda x, **_: np.take_along_axis(x, np.argsort(Y, axis=0), axis=0),
     ],
+    np.unravel_index: [
+        lambda i, **_: np.unravel_index(i, (20, 1, 13)),
+        lambda i, **_: np.unravel_index(i, (20, 13), order="F"),
+    ],
     np.nonzero: [lambda x, **_: np.nonzero(x > 1), lambda i, **_: np.nonzero(i)],
     np.flatnonzero: [lambda x, **_: np.flatnonzero(x > 1)],
     np.argwhere: [lambda x, **_: np.argwhere(x > 1)],

@@ -17,7 +17,7 @@ from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
 from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.api.linalg import product
-from chunkflow.api.rearrange import rearrange
+from chunkflow.api.rearrange import rearrange, take
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
@@ -27,7 +27,7 @@ from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
 from chunkflow.graph.messages import packed, restored
-from chunkflow.graph.nodes import remembered
+from chunkflow.graph.nodes import Lazy, remembered, source_of
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.stores import NewArray
 
@@ -229,8 +229,25 @@ class Array(Collection):
 
     def __getitem__(self, index: Any) -> Array:
         with refused_by(f"an index of an array of shape {self.shape}"):
-            found = type(self)(indexed(self._node, index))
+            found = self._looked_up(index)
+            found = type(self)(indexed(self._node, index)) if found is None else found
         return remembered(found, operator.getitem, (self, index), {}, ())  # type: ignore[no-any-return]
+
+    def _looked_up(self, index: Any) -> Array | None:
+        """The elements of an array in memory at the places that expressions of integers have; None if it is not so."""
+        entries = list(index) if isinstance(index, tuple) else [index]
+        axes = [
+            axis
+            for axis, entry in enumerate(entries)
+            if isinstance(entry, Lazy) and entry._node.spec.dtype.kind in "iu"
+        ]
+        table = source_of(self._node) if axes else None
+        if not isinstance(table, np.ndarray) or table.nbytes > take.LARGEST or axes[-1] - axes[0] >= len(axes):
+            return None
+        others = [entry for axis, entry in enumerate(entries) if axis not in axes]
+        if len(entries) > self.ndim or any(not isinstance(entry, slice) or entry != slice(None) for entry in others):
+            return None
+        return take.looked_up(self, [entries[axis] for axis in axes], axes[0])  # type: ignore[no-any-return]
 
     @property
     def oindex(self) -> _Outer:

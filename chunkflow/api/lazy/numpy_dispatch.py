@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.api import scan
 from chunkflow.api.fourier import functions
-from chunkflow.api.lazy import fill, numpy_functions, tables
+from chunkflow.api.lazy import fill, gufunc, numpy_functions, tables
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, product
@@ -58,9 +58,8 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             with refused_by(f"np.{fn.__name__}"):
                 return _PRODUCTS[fn](*inputs, **given)
         if fn.signature is not None:
-            raise UnsupportedError(
-                f"np.{fn.__name__} works on whole rows: use chunkflow.map with chunks= that keep them whole"
-            )
+            with refused_by(f"np.{fn.__name__}"):
+                return gufunc.generalized(fn, inputs, given)
         return mapped(fn, *inputs, **given)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
     if fn not in table:
@@ -130,7 +129,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, places, "take compress"),
     **_alike(np, along, "take_along_axis"),
     **_alike(np, masks, "extract nonzero flatnonzero argwhere"),
-    **_alike(np, tables, "choose searchsorted interp digitize isin"),
+    **_alike(np, tables, "unravel_index choose searchsorted interp digitize isin"),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),

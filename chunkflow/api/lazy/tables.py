@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import take as places
+from chunkflow.core.axes import as_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.nodes import Lazy
@@ -64,6 +66,24 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     check_eager("np.interp", xp=xp, fp=fp, left=left, right=right, period=period)
     table = {"xp": np.asarray(xp), "fp": np.asarray(fp), "left": left, "right": right, "period": period}
     return applied(np.interp, (x,), {}, table)
+
+
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
+    """As `numpy.unravel_index`."""
+    sides = tuple(as_axes(shape, "shape"))
+    if order not in ("C", "F"):
+        raise ArgumentError(f"order={order!r} must be 'C' or 'F'")
+    slower = [math.prod(sides[d + 1 :] if order == "C" else sides[:d]) for d in range(len(sides))]
+    whole = [{"size": math.prod(sides), "step": step, "side": side} for step, side in zip(slower, sides, strict=True)]
+    return tuple(applied(_unraveled, (indices,), {}, given) for given in whole)
+
+
+def _unraveled(block: Any, size: int, step: int, side: int) -> Any:
+    if block.dtype.kind not in "iu":
+        raise ArgumentTypeError(f"np.unravel_index of {block.dtype}: places are integers")
+    if bool((outside := (block < 0) | (block >= size)).any()):
+        raise ValueError(f"index {int(block[outside][0])} is out of bounds for array with size {size}")
+    return block.astype(np.int64) // step % side
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:

@@ -5,6 +5,8 @@ Chunks that hold no wanted element are never read.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -17,7 +19,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError, UnsupportedError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.indexing import checked, indexed
-from chunkflow.graph.nodes import Lazy, node_of, source_of
+from chunkflow.graph.nodes import Lazy, first_lazy, node_of, source_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import Slice
 from chunkflow.stores import Source, open_source, spec_of
@@ -41,7 +43,7 @@ def take(
     ----------
     indices : int, array_like of int, or expression
         Places, in any order and number. Negative ones count from the end. Where they are an expression, `x` is a table
-        in memory in which each of its elements is looked up.
+        in memory in which each of its elements is looked up: a number, or along an axis a row of several dimensions.
     axis : int, optional
         Along which. By default those of the flattened array are meant, in C order.
     mode : {"raise", "wrap", "clip"}
@@ -74,7 +76,7 @@ def take(
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is none of {', '.join(MODES)}")
     if isinstance(indices, Lazy):
-        return moved(_looked_up(x, indices, axis, mode), Options(**options))
+        return moved(looked_up(x, [indices], axis, mode), Options(**options))
     check_eager("take", indices=indices)
     shape = spec_of(x).shape
     if axis is None:
@@ -181,29 +183,48 @@ def in_memory(x: Any, what: str) -> np.ndarray:
     return table
 
 
-def _looked_up(x: Any, indices: Lazy, axis: int | None, mode: str) -> Any:
-    """The expression of a table's elements at the places that another expression has."""
-    table, dtype = in_memory(x, "a table that an expression looks up"), spec_of(indices).dtype
-    if axis is not None and table.ndim != 1:
-        raise UnsupportedError(
-            f"take by an expression, of {table.ndim} dimensions: a table along an axis has 1 dimension"
-        )
-    if dtype.kind not in "iub":
-        raise ArgumentTypeError(f"indices are of {dtype}: places are integers")
-    return applied(_found, (indices,), {}, {"table": table.reshape(-1), "mode": mode})
+def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "raise") -> Any:
+    """The expression of a table's elements at the places that expressions have along the axes from one on."""
+    table = in_memory(x, "a table that an expression looks up")
+    if axis is None:
+        table, axis = table.reshape(-1), 0
+    axis = one_axis(axis, table.ndim)
+    after = table.shape[axis + len(indices) :]
+    kind: Any = type(first_lazy(*indices))
+    places: Any = 0
+    for d, index in enumerate(indices, axis):
+        dtype = spec_of(index).dtype if isinstance(index, Lazy) else np.asarray(index).dtype
+        if dtype.kind not in "iub":
+            raise ArgumentTypeError(f"indices are of {dtype}: places are integers")
+        array = index if isinstance(index, Lazy) else kind(node_of(np.asarray(index)))
+        own = applied(_within_table, (array,), {}, {"number": table.shape[d], "mode": mode})
+        places = own * math.prod(table.shape[d + 1 :]) + places
+    before = (*(None for _ in range(axis)), ..., *(None for _ in after))
+    if axis or after:
+        places = kind(indexed(node_of(places), before))
+    if after:
+        places = places + np.arange(math.prod(after)).reshape(after)
+    if axis:
+        size = math.prod(table.shape[axis:])
+        front = np.arange(math.prod(table.shape[:axis])).reshape(*table.shape[:axis], *[1] * (places.ndim - axis))
+        places = places + front * size
+    return applied(_found, (places,), {}, {"table": table.reshape(-1)})
 
 
-def _found(block: Any, table: np.ndarray, mode: str) -> Any:
-    n = len(table)
-    if not n:
+def _within_table(block: Any, number: int, mode: str) -> Any:
+    if not number:
         raise IndexError("a table without elements has none to look up")
     if block.dtype == np.uint64:
-        block = block % np.uint64(n) if mode == "wrap" else np.minimum(block, np.uint64(2**63 - 1))
+        block = block % np.uint64(number) if mode == "wrap" else np.minimum(block, np.uint64(2**63 - 1))
     block = block.astype(np.int64)
     if mode == "wrap":
-        block = block % n
-    elif mode == "clip":
-        block = block.clip(0, n - 1)
-    elif bool((outside := (block < -n) | (block >= n)).any()):  # arrays of a GPU wrap
-        raise IndexError(f"index {int(block[outside][0])} is out of bounds for a table of {n} elements")
+        return block % number
+    if mode == "clip":
+        return block.clip(0, number - 1)
+    if bool((outside := (block < -number) | (block >= number)).any()):  # arrays of a GPU wrap
+        raise IndexError(f"index {int(block[outside][0])} is out of bounds for a table of {number} elements")
+    return np.where(block < 0, block + number, block)
+
+
+def _found(block: Any, table: np.ndarray) -> Any:
     return np.asarray(table, like=block)[block]

@@ -53,11 +53,9 @@ def test_supported_functions_give_what_numpy_gives(fn: Any) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_ufunc_gives_what_numpy_gives_or_says_why_not(ufunc: np.ufunc) -> None:
     given = [np.arange(1, 13).reshape(3, 4), np.arange(2, 14).reshape(3, 4)][: ufunc.nin]
+    if ufunc.__name__ in ("matvec", "vecmat"):
+        given = [given[0], given[1][0]] if ufunc.__name__ == "matvec" else [given[0][:, 0], given[1]]
     dtypes = [d for d in ("?", "i8", "f8", "c16") if _takes(ufunc, [g.astype(d) for g in given])]
-    if ufunc.signature is not None and ufunc not in (np.matmul, np.vecdot):
-        with pytest.raises(UnsupportedError, match=r"chunkflow\.map"):
-            ufunc(*map(cf.open, given))
-        return
     for dtype in dtypes:
         values = [g.astype(dtype) for g in given]
         if ufunc is np.matmul:
