@@ -30,7 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rates of little data, in few runs: they need not be good ones."""
-    for name, less in {"OLD": 1 << 20, "CODED": 2 << 20, "LARGE": 4 << 20, "LONG": 0.002, "PROFILES": 2}.items():
+    sizes = {"OLD": 1 << 20, "CODED": 2 << 20, "LARGE": 4 << 20, "PIECES": (1 << 20,)}
+    for name, less in (sizes | {"CHUNKS": 16, "LONG": 0.002, "PROFILES": 2}).items():
         monkeypatch.setattr(calibrate, name, less)
 
 

@@ -238,6 +238,7 @@ def test_pools_keep_the_budget(place: Place) -> None:
 # -- Sources, sinks, failures --------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("place", [CPU, CHECKING[0]], ids=str)
 @pytest.mark.parametrize("sink", ["zarr", "npy", "memmap", "array", "none", "group"])
 @pytest.mark.parametrize("source", ["zarr", "npy", "memmap", "array"])
