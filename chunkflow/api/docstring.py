@@ -24,8 +24,8 @@ chunks : int or sequence of int, optional
     whole axis, or "auto" for the planner's choice, which is the default.
 out : array, str, path, NewArray or None
     Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL of
-    one, to create, which appears under its name only when complete; a `chunkflow.NewArray` says how it is stored. None
-    makes a NumPy array.
+    one, to create, which appears under its name only when complete; a `chunkflow.NewArray` says how it is stored, a
+    `chunkflow.ExistingArray` which part of one is written. None makes a NumPy array.
 budget : int, str, float or Budget, optional
     Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
     (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.

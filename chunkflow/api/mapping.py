@@ -78,7 +78,8 @@ def map(
     out : array, str, path, NewArray, tuple of these, or None
         Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL
         of one, to create, which appears under its name only when complete; a `chunkflow.NewArray` in the place of a
-        path says how it is stored. None makes a NumPy array. It may be one of
+        path says how it is stored, and a `chunkflow.ExistingArray` which part of one is written. None makes a NumPy
+        array. It may be one of
         the inputs itself (in place). One for each result if `fn` returns a tuple.
     chunks : int or tuple, optional
         Shape of the blocks that `fn` *returns*, which fixes the blocks that it gets: for each axis a length, -1 or

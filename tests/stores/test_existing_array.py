@@ -26,7 +26,7 @@ def stored(path: Any) -> np.ndarray:
     return np.asarray(zarr.open_array(path, mode="r")[...])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     version=st.sampled_from([2, 3]),
     chunks=st.tuples(st.integers(1, 9), st.integers(1, 9)),

@@ -61,7 +61,7 @@ def test_what_is_said_stands_in_the_metadata(tmp_path: Path, version: Any, url: 
         assert array.filters == (zarr.codecs.TransposeCodec(order=(1, 0)),)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     version=st.sampled_from([2, 3]),
     codec=st.sampled_from([None, "zstd", "gzip", "blosc", {"id": "blosc", "cname": "lz4", "shuffle": 2}, "auto"]),

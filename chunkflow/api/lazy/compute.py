@@ -97,7 +97,7 @@ def store(
     ----------
     arrays : Array or sequence of Array
         What is computed.
-    outs : array, str, path, or sequence of these
+    outs : array, str, path, NewArray, ExistingArray, or sequence of these
         Where each goes, as `out` of `chunkflow.map`.
     chunks : int or tuple, optional
         Of a zarr array that is created, of one expression alone: for each axis a length, -1 for the whole axis, or
