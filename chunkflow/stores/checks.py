@@ -81,6 +81,15 @@ def conversion(dtype: Any) -> str:
     return f"convert it, an expression by .astype({str(dtype)!r}), what is run at once by dtype= where that is taken"
 
 
+def check_cast(dtype: np.dtype, spec: ArraySpec) -> None:
+    """Refuse a result whose dtype an array that exists cannot hold, by NumPy's ``same_kind`` rule."""
+    if not np.can_cast(dtype, spec.dtype, "same_kind"):
+        raise ArgumentTypeError(
+            f"the result has dtype {dtype}, which the output {spec.name} of dtype {spec.dtype} cannot hold: "
+            f"{conversion(spec.dtype)}, or give another output"
+        )
+
+
 class ExistingTarget:
     """What targets share that are arrays of the user's."""
 
@@ -90,9 +99,5 @@ class ExistingTarget:
         spec = self._spec
         if tuple(shape) != spec.shape:
             raise ArgumentError(f"the result has shape {tuple(shape)}, but the output {spec.name} has {spec.shape}")
-        if not np.can_cast(dtype, spec.dtype, "same_kind"):
-            raise ArgumentTypeError(
-                f"the result has dtype {dtype}, which the output {spec.name} of dtype {spec.dtype} cannot hold: "
-                f"{conversion(spec.dtype)}, or give another output"
-            )
+        check_cast(dtype, spec)
         return spec

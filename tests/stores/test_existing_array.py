@@ -130,6 +130,38 @@ def test_datasets_of_hdf5(tmp_path: Path, by_path: bool) -> None:
         np.testing.assert_array_equal(read["u"][...], expected)
 
 
+KILLED_HDF5 = """
+import os, sys, numpy as np, chunkflow as cf
+calls = []
+def fn(block):
+    calls.append(1)
+    if len(calls) == 6:
+        os.kill(os.getpid(), 9)
+    return block * 2
+x = np.arange(600.0).reshape(20, 30)
+out = cf.ExistingArray(sys.argv[1], append=0)
+cf.map(fn, x, out=out, chunks=(3, 30), dtype="f8", workspace=8, device="cpu", budget="60kB")
+"""
+
+
+def test_a_killed_run_leaves_the_old_dataset(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("g/u", data=X, chunks=(3, 30), maxshape=(None, 30))
+        file["other"] = X
+    killed = subprocess.run([sys.executable, "-c", KILLED_HDF5, f"{path}:/g/u"], env=os.environ, check=False)
+    assert killed.returncode == -9
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["g/u"][...], X)
+        np.testing.assert_array_equal(file["other"][...], X)
+    cf.copy(X[:5], cf.ExistingArray(f"{path}:/g/u", append=0), **CPU).file.close()
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["g/u"][...], np.concatenate([X, X[:5]]))
+        np.testing.assert_array_equal(file["other"][...], X)
+    assert os.listdir(tmp_path) == ["x.h5"]
+
+
 def fails(block: Any) -> Any:
     raise RuntimeError("no")
 

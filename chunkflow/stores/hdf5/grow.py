@@ -3,67 +3,99 @@
 from __future__ import annotations
 
 import contextlib
+import math
+from dataclasses import replace
 from typing import Any
 
 import h5py
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape
+from chunkflow.core.grid import Region, Shape, shift
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.stores.checks import check_cast
 from chunkflow.stores.existing_array import ExistingArray
-from chunkflow.stores.failures import translated
+from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.hdf5.create import Hdf5PathSink, Hdf5PathTarget
 from chunkflow.stores.hdf5.dataset import open_hdf5
+from chunkflow.stores.hdf5.facts import facts_of
+from chunkflow.stores.hdf5.host import LOCK, Host, opened
 from chunkflow.stores.hdf5.write import DatasetTarget
+from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.paths import hdf5_parts, resolve
-from chunkflow.stores.protocol import Target
+from chunkflow.stores.protocol import Sink, Target
 from chunkflow.stores.views.part import PartSink, PartTarget
+
+EDGE = 64 << 20
+"""Most bytes of chunks that the old end of a dataset cuts, where these are kept beside its file."""
 
 
 def existing_target(said: ExistingArray) -> Target:
     """Target of what is said of a dataset that is there."""
-    dataset = said.where if said.path is None else _opened(said.path)
     if said.append is not None:
-        return Hdf5AppendTarget(dataset, said)
-    target = DatasetTarget(dataset)
+        return Hdf5AppendTarget(said)
+    target = DatasetTarget(said.where if said.path is None else _opened(said.path, "r+"))
+    dataset = target.dataset
     spec = target.describe(tuple(dataset.shape), np.dtype(np.bool_), None)
     return PartTarget(target, said.bounds(spec.shape, target.name), spec, None)
 
 
-def _opened(path: str) -> Any:
-    """The dataset, in a file that is open for writing until the user closes it."""
+def _opened(path: str, mode: str) -> Any:
+    """The dataset, in a file that is open until it is closed."""
     source = open_hdf5(path)  # which says what is wrong with the path
     name = source.spec.name.rpartition(":")[2]
     source.close()
     parts = hdf5_parts(path)
     assert parts is not None
     with translated(WriteError, f"cannot open {path} to write", path, foreign=OSError):
-        return h5py.File(resolve(parts[0]), "r+")[name]
+        return (opened(resolve(parts[0])) if mode == "r" else h5py.File(resolve(parts[0]), mode))[name]
 
 
 class Hdf5AppendTarget:
     """The end of a dataset along an axis, which gets its new length first: HDF5 writes nothing beyond the old one.
 
-    A run that fails gives it its old length. One that is killed leaves the file as HDF5 does.
+    Of a dataset that is given by its path, all that changes in the file is kept beside it until it is complete, and
+    new chunks lie where the file used nothing. One that the user has open is written in place: a run that fails gives
+    it its old length, and one that is killed leaves the file as HDF5 does.
     """
 
-    def __init__(self, dataset: Any, said: ExistingArray) -> None:
-        known = DatasetTarget(dataset)
-        self.name, self.writes = known.name, known.writes
-        self.footprint: Footprint | None = known.footprint
-        self.dataset, self.said, self._known = dataset, said, known
-        self.axis = said.axis(len(dataset.shape), self.name)
+    def __init__(self, said: ExistingArray) -> None:
+        dataset = said.where if said.path is None else _opened(said.path, "r")
+        facts = facts_of(dataset)
+        self.name, self.writes = facts.name, facts.path or ""
+        self.footprint: Footprint | None = facts.footprint
+        self.said, self.shape, self.most = said, tuple(dataset.shape), tuple(dataset.maxshape)
+        self.axis = said.axis(len(self.shape), self.name)
+        self._spec, self.dataset = facts.spec, dataset
         if dataset.chunks is None:
             raise ArgumentError(
                 f"{self.name} has a fixed length: only a dataset that was created with maxshape=, so in chunks, grows. "
                 "Write the longer array to another name"
             )
+        if said.path is not None:
+            self.dataset = None
+            dataset.file.close()
+            self._check_edge()
+
+    def _check_edge(self) -> None:
+        """Refuse chunks at the old end that are too many to be kept beside the file: they are in memory until then."""
+        chunks = self._spec.chunks or ()
+        if not self.shape[self.axis] % chunks[self.axis]:
+            return
+        layer = [c if a == self.axis else n for a, (n, c) in enumerate(zip(self.shape, chunks, strict=True))]
+        nbytes = math.prod(layer) * self._spec.dtype.itemsize
+        if nbytes > EDGE:
+            raise ArgumentError(
+                f"the end of {self.name} cuts chunks of {format_bytes(nbytes)} in all, which would be kept in memory: "
+                f"up to {format_bytes(EDGE)} are. Pass the h5py.Dataset, opened with 'r+', to change them in place"
+            )
 
     def grown(self, shape: Shape) -> tuple[Shape, Region]:
         """The new shape, and where the result goes."""
-        new, region = self.said.grown(tuple(self.dataset.shape), tuple(shape), self.name)
-        most = self.dataset.maxshape[self.axis]
+        new, region = self.said.grown(self.shape, tuple(shape), self.name)
+        most = self.most[self.axis]
         if most is not None and new[self.axis] > most:
             raise ArgumentError(
                 f"{self.name} may have at most the length {most} along axis {self.axis}, by the maxshape= that it was "
@@ -73,20 +105,61 @@ class Hdf5AppendTarget:
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         self.grown(shape)
-        spec = self._known.describe(tuple(self.dataset.shape), dtype, None)
-        return ArraySpec(spec.name, tuple(shape), spec.dtype, chunks=spec.chunks, storage=spec.storage)
+        check_cast(dtype, self._spec)
+        return replace(self._spec, shape=tuple(shape))
 
-    def open(self, spec: ArraySpec) -> Hdf5AppendSink:
-        return Hdf5AppendSink(self, spec)
+    def open(self, spec: ArraySpec) -> Sink:
+        new, region = self.grown(spec.shape)
+        if self.dataset is not None:
+            return InPlaceAppendSink(self, spec, new, region)
+        target = Hdf5PathTarget(self.name, overwrite=True, said=NewArray(self.name, format="hdf5"))
+        return HostAppendSink(self, target, spec, new, region)
 
 
-class Hdf5AppendSink:
-    """Sink of an `Hdf5AppendTarget`."""
+class HostAppendSink(Hdf5PathSink):
+    """Sink of the end of a dataset that is given by its path."""
 
-    def __init__(self, target: Hdf5AppendTarget, spec: ArraySpec) -> None:
+    def __init__(
+        self, grown: Hdf5AppendTarget, target: Hdf5PathTarget, spec: ArraySpec, new: Shape, region: Region
+    ) -> None:
+        self._grown, self._new, self._start = grown, new, tuple(side.start for side in region)
+        super().__init__(target, spec)
+
+    def _create(self, host: Host) -> None:
+        dataset = host.file[self._target.dataset]
+        if tuple(dataset.shape) != self._grown.shape:
+            raise ArgumentError(
+                f"{self._grown.name} has another shape now, {dataset.shape}, than when it was opened, "
+                f"{self._grown.shape}"
+            )
+        dataset.resize(self._new)
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        if not block.size:
+            return
+        try:
+            with LOCK:
+                assert self._host is not None
+                self._host.file[self._target.dataset][shift(region, self._start)] = block
+        except (OSError, ValueError, RuntimeError) as error:  # of HDF5
+            raise unwritten(region, self.spec.name, error) from error
+
+    def _place(self, file: Any) -> None:
+        """See `Hdf5PathSink`: the dataset has its name."""
+
+    def abort(self) -> None:
+        with LOCK, contextlib.suppress(Exception):
+            host = self._host
+            if host is not None and not (self._locked and host.is_released):  # else the file has changed for good
+                host.file[self._target.dataset].resize(self._grown.shape)
+        super().abort()
+
+
+class InPlaceAppendSink:
+    """Sink of the end of a dataset that the user has open."""
+
+    def __init__(self, target: Hdf5AppendTarget, spec: ArraySpec, new: Shape, region: Region) -> None:
         self.spec, self._target = spec, target
-        self._old = int(target.dataset.shape[target.axis])
-        new, region = target.grown(spec.shape)
         with translated(WriteError, f"cannot make {target.name} longer", target.name, self.abort):
             target.dataset.resize(new)
             grown = DatasetTarget(target.dataset)
@@ -101,4 +174,4 @@ class Hdf5AppendSink:
 
     def abort(self) -> None:
         with contextlib.suppress(Exception):
-            self._target.dataset.resize(self._old, self._target.axis)
+            self._target.dataset.resize(self._target.shape)

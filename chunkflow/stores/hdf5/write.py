@@ -25,7 +25,7 @@ class DatasetTarget(ExistingTarget):
     def __init__(self, dataset: Any) -> None:
         if not dataset:
             raise ArgumentError("the file of an HDF5 dataset was closed before it could be written")
-        self._dataset, self._facts = dataset, facts_of(dataset)
+        self.dataset, self._facts = dataset, facts_of(dataset)
         self._spec = self._facts.spec
         self.name = self._facts.name
         if dataset.file.mode == "r":
@@ -34,7 +34,7 @@ class DatasetTarget(ExistingTarget):
         self.footprint: Footprint | None = self._facts.footprint
 
     def open(self, spec: ArraySpec) -> DatasetSink:
-        return DatasetSink(self._dataset, self._facts)
+        return DatasetSink(self.dataset, self._facts)
 
     def encoder(self, spec: ArraySpec) -> Encoder | None:
         chain, dtype = self._facts.chain, self._facts.dtype
