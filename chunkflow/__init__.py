@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chunkflow import errors, fft
 from chunkflow.api.chunk_stream import Chunk, ChunkStream, chunks
 from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.coarsen import coarsen
 from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store
 from chunkflow.api.lazy.open import from_dask, open
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
@@ -36,8 +37,10 @@ from chunkflow.api.statistics.quantile import (
     quantile,
     unique,
 )
+from chunkflow.api.stencil.gradient import gradient
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
+from chunkflow.api.stencil.windows import sliding_window_view
 from chunkflow.api.verify import Verification, verify
 from chunkflow.cluster.partition import ClusterPlan
 from chunkflow.engine.budget import Budget
@@ -91,6 +94,7 @@ __all__ = [
     "blockwise",
     "chunks",
     "clean",
+    "coarsen",
     "compress",
     "compute",
     "concatenate",
@@ -110,6 +114,7 @@ __all__ = [
     "flatnonzero",
     "flip",
     "from_dask",
+    "gradient",
     "gram",
     "groupby_reduce",
     "histogram",
@@ -154,6 +159,7 @@ __all__ = [
     "reduction",
     "repeat",
     "roll",
+    "sliding_window_view",
     "stack",
     "std",
     "store",

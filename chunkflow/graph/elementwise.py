@@ -12,8 +12,9 @@ import numpy as np
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.evaluate import op_node
-from chunkflow.graph.nodes import Lazy, first_lazy, key_of, remembered
+from chunkflow.graph.nodes import Lazy, first_lazy, key_of, node_of, remembered
 from chunkflow.graph.request import Request, is_elementwise
+from chunkflow.graph.windows import windowed, windows_of
 from chunkflow.kernels.declare import declare_map
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.twins import suited
@@ -37,6 +38,8 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     work = _Named(fn, tuple(named)) if named else fn
     arrays = [argument(a) for a in (*args, *(kwargs[key] for key in named))]
     first = first_lazy(*arrays)
+    if (slid := _of_windows(fn, args, kwargs, whole)) is not None:
+        return remembered(slid, applied, (fn, tuple(args), kwargs, dict(whole)), {}, arrays)
     name = getattr(fn, "__name__", type(fn).__name__)
     if first is None:
         raise UnsupportedError(f"{name}: none of its arrays is an expression: chunkflow.open makes one of an array")
@@ -53,6 +56,24 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     kind = type(first)
     result = kind(node) if number == 1 else tuple(kind(node.item(i)) for i in range(number))
     return remembered(result, applied, (fn, tuple(args), kwargs, dict(whole)), {}, arrays)
+
+
+def _of_windows(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], whole: Mapping[str, Any]
+) -> Any:
+    """The windows of an elementwise function, where all its arrays are windows alike; None where they are not."""
+    values = [value for value in (*args, *kwargs.values()) if not is_scalar(value) and _is_array(value, fn)]
+    found = [windows_of(value) for value in values]
+    if not found or len({None if f is None else (f[0].shape, f[1]) for f in found}) > 1 or found[0] is None:
+        return None
+    origins = {id(value): type(value)(f[0]) for value, f in zip(values, found, strict=True) if f is not None}
+    given = [origins.get(id(a), a) for a in args]
+    named = {key: origins.get(id(value), value) for key, value in kwargs.items()}
+    result = applied(fn, given, named, whole)
+    windows = found[0][1]
+    if isinstance(result, tuple):
+        return tuple(type(each)(windowed(node_of(each), windows)) for each in result)
+    return type(result)(windowed(node_of(result), windows))
 
 
 @dataclass(frozen=True)

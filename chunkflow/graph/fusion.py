@@ -246,7 +246,7 @@ class _Program:
 
     def __post_init__(self) -> None:
         nothing = ((0, 0),) * len(self.extents)
-        self.windows.append(Window(nothing, nothing))
+        self.windows.append(Window(nothing, nothing, (0,) * len(self.extents)))
 
     def add(self, instruction: Instruction) -> int:
         """Number of the register of a new instruction."""
@@ -312,8 +312,10 @@ class _Program:
         if not operand.halo:
             return window
         now = self.windows[window]
-        clipped, wrapped = list(now.clipped), list(now.wrapped)
-        for axis, halo, kind in zip(axes, operand.halo, operand.boundary, strict=True):
+        clipped, wrapped, longer = list(now.clipped), list(now.wrapped), list(now.longer)
+        for own, axis, halo, kind, n in zip(
+            operand.axes, axes, operand.halo, operand.boundary, operand.extents, strict=True
+        ):
             periodic = kind == "periodic"
             if axis is None:
                 if any(halo) and periodic:
@@ -323,9 +325,12 @@ class _Program:
                 raise MustBeStoredError(node)  # beyond the edge its values are not those of the other side
             sides = wrapped if periodic else clipped
             sides[axis] = sides[axis][0] + halo[0], sides[axis][1] + halo[1]
-            if any(wrapped[axis]) and max(Window(tuple(clipped), tuple(wrapped)).halos[axis]) > self.extents[axis]:
+            if own is not None:
+                longer[axis] += n - node.declared.nest.extents[own]
+            most = max(clipped[axis][0] + wrapped[axis][0], clipped[axis][1] + wrapped[axis][1])
+            if any(wrapped[axis]) and most > self.extents[axis] + longer[axis]:
                 raise MustBeStoredError(node)
-        grown = Window(tuple(clipped), tuple(wrapped))
+        grown = Window(tuple(clipped), tuple(wrapped), tuple(longer))
         if grown == now:
             return window
         if grown not in self._grown:

@@ -195,10 +195,13 @@ class OpNode(Node):
 
     @cached_property
     def conforms(self) -> bool:
-        """Whether each operand has the extents of the nest's axes that it follows, so that regions of both agree."""
+        """Whether places along each operand are those along the nest's axes that it follows, so that regions agree.
+
+        With a halo an operand may be longer than the nest.
+        """
         nest = self.declared.nest
         return all(
-            n == (1 if a is None else nest.extents[a])
+            n == (1 if a is None else nest.extents[a]) or (bool(operand.halo) and a is not None and n > nest.extents[a])
             for node, operand in zip(self.inputs, nest.operands, strict=True)
             for n, a in zip(node.shape, operand.axes, strict=True)
         )

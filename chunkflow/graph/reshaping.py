@@ -1,11 +1,14 @@
-"""Reshaping. An array in memory or a ``.npy`` file in C order is not copied; any other one is."""
+"""Reshaping. An array in memory or a ``.npy`` file in C order is not copied, nor is one whose axes are split.
+
+Any other one is. An elementwise operation in a shape that splits axes is the operation on its inputs in that shape.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,14 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.evaluate import op_node
-from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, interned
+from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, interned, source_of
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
 from chunkflow.kernels.declare import declare_map
-from chunkflow.stores import Source, open_source
+from chunkflow.kernels.map import SLOT
+from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.reshaped import ReshapedSource
+from chunkflow.stores.views.split import SplitSource, split_axes, split_spec
 
 
 def reshaped(node: Node, shape: Any) -> Node:
@@ -29,9 +34,58 @@ def reshaped(node: Node, shape: Any) -> Node:
     wanted = _full(shape, node.shape)
     if wanted == node.shape:
         return node
+    parts = split_axes(node.shape, wanted)
+    if parts is not None and (found := _split(node, parts)) is not None:
+        return found
     spec = ArraySpec(f"{node.name} reshaped", wanted, node.spec.dtype)
     held = node if isinstance(node, SourceNode) and _is_plain(node) else _copied(node)
     return interned(("reshape", held, wanted), lambda: ViewNode(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
+
+
+def _split(node: Node, parts: tuple[Shape, ...]) -> Node | None:
+    """The node of an array with split axes; None if its elements are to be stored first."""
+    if isinstance(node, OpNode):
+        return _of_inputs(node, parts) if node.aligned and node.request.elementwise else None
+    if source_of(node) is None or (isinstance(node, SourceNode) and _is_plain(node)):
+        return None
+    view = Split([Lazy(node)], parts)
+    return interned(
+        (Split, node, parts), lambda: ViewNode(f"{node.name} split", view, [node], view.__chunkflow_spec__())
+    )
+
+
+def _of_inputs(op: OpNode, parts: tuple[Shape, ...]) -> Node:
+    """An elementwise operation on inputs with split axes."""
+    given: list[Any] = []
+    inputs = iter(op.inputs)
+    for arg in op.args:
+        if arg is not SLOT:
+            given.append(arg)
+            continue
+        child = next(inputs)
+        own = parts[len(parts) - len(child.shape) :]
+        shape = [m for n, part in zip(child.shape, own, strict=True) for m in (part if n != 1 else (1,) * len(part))]
+        given.append(Lazy(reshaped(child, shape)))
+    request = replace(op.request, arrays=given)
+    return op_node(request, op.name, ("split", op, parts))
+
+
+@dataclass(frozen=True)
+class Split:
+    """A `View` of an array with split axes."""
+
+    arrays: Sequence[Any]
+    parts: tuple[Shape, ...]
+
+    def on(self, arrays: Sequence[Any]) -> Split:
+        """See `View.on`."""
+        return replace(self, arrays=arrays)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        return split_spec(spec_of(self.arrays[0]), self.parts)
+
+    def __chunkflow_source__(self) -> Source:
+        return SplitSource(open_source(self.arrays[0]), self.parts)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ TILE = 0.25
 """Share of the cache that a tile's working set may take: a tile costs less than a block does, and its
 temporaries are memory that no budget sees."""
 
+BESIDE = 4
+"""Times its halo that a tile is long, or what it computes would be mostly computed again."""
+
 
 @dataclass(frozen=True)
 class PlanProblem:
@@ -55,9 +58,17 @@ class PlanProblem:
         per_element = max(held_bytes / size + self.workspace, 1e-9)
         if cache >= per_element * size:
             return block
-        units = [1 if a in self.tiled else n for a, n in enumerate(block)]
-        sides = zip(block, _grid.fit(block, units, self.order, int(TILE * cache / per_element)), strict=True)
+        most = int(TILE * cache / per_element)
+        units = [min(n, self._least(a)) if a in self.tiled else n for a, n in enumerate(block)]
+        if math.prod(units) > most and self.op.has_halo:
+            return block  # in smaller tiles most would be computed again
+        sides = zip(block, _grid.fit(block, units, self.order, most), strict=True)
         return tuple([-(-n // _grid.count(n, side)) for n, side in sides])  # even tiles: none is a mere rest
+
+    def _least(self, axis: int) -> int:
+        """Least side of a tile along an axis: beside it the halo is to be little."""
+        halos = (o.halo[d] for o in self.op.operands if o.halo for d, a in enumerate(o.axes) if a == axis)
+        return max(1, BESIDE * max(map(sum, halos), default=0))
 
 
 class Candidate:

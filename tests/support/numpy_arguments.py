@@ -45,6 +45,7 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     np.where: (MASK,), np.choose: (MASK, [X, Y]), np.compress: ([True, False, True], X), np.extract: (MASK, X),
     np.searchsorted: (np.sort(LINE), X), np.take_along_axis: (X, np.argsort(X, axis=1)),
     np.unravel_index: (np.argsort(X, axis=1), (2, 2)), np.result_type: (X, "f4"),
+    np.lib.stride_tricks.sliding_window_view: (LINE, 3),
 }  # fmt: skip
 """Arguments without a default; of the other functions one array is."""
 
@@ -53,7 +54,8 @@ VALUES: dict[str, Any] = {
     "axes": (0, 1), "axis": 1,
     "bias": True, "bins": EDGES, "casting": "unsafe", "copy": False, "correction": 1, "ddof": 1, "decimals": 1,
     "default": 7.0, "deg": True,
-    "density": True, "device": "cpu", "dtype": "f4", "equal_nan": True, "fweights": [1, 2, 3, 4],
+    "density": True, "device": "cpu", "dx": 2.0, "dtype": "f4", "edge_order": 2,
+    "equal_nan": True, "fweights": [1, 2, 3, 4],
     "include_initial": True, "initial": 2.0,
     "invert": True, "k": 2, "keepdims": True, "kind": "sort", "left": -7.0, "max": 0.5, "mean": X.mean(keepdims=True),
     "method": "lower",
@@ -68,6 +70,7 @@ VALUES: dict[str, Any] = {
 OWN: dict[tuple[Any, str], Any] = {
     **{(fn, "axis"): 0 for fn in (np.cumulative_sum, np.cumulative_prod, np.diff, np.linalg.vecdot)},
     **{(fn, "subok"): False for fn in (np.zeros_like, np.ones_like, np.full_like, np.empty_like)},
+    **{(np.lib.stride_tricks.sliding_window_view, name): value for name, value in (("axis", 0), ("writeable", False))},
     **{(fn, "copy"): True for fn in (np.astype, np.reshape)},
     **{(fn, "y"): Y[:, :, 0] for fn in (np.cov, np.corrcoef)},
     (np.digitize, "right"): True, (np.linalg.norm, "axis"): 1, (np.tensordot, "axes"): ([0], [2]),

@@ -101,6 +101,11 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.cumulative_sum: [lambda x, **_: np.cumulative_sum(x, axis=0)],
     np.cumulative_prod: [lambda y, **_: np.cumulative_prod(y, axis=0)],
     np.diff: [lambda x, **_: np.diff(x, axis=0), lambda x, **_: np.diff(x * 2, 2)],
+    np.gradient: [
+        lambda x, **_: np.gradient(x),
+        lambda m, **_: np.gradient(m, np.array([0.0, 1, 3, 4, 8, 9]), axis=0, edge_order=2),
+    ],
+    np.trapezoid: [lambda x, **_: np.trapezoid(x, axis=1), lambda x, y, **_: np.trapezoid(x, y, axis=0)],
     np.dot: [lambda m, **_: np.dot(m, m.T)],
     np.inner: [lambda m, **_: np.inner(m, m + 1)],
     np.outer: [lambda m, **_: np.outer(m[0], m[1] * 2)],
@@ -155,6 +160,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.fft.ifftn: [lambda z, **_: np.fft.ifftn(z, axes=(0, 2))],
     np.fft.rfftn: [lambda x, **_: np.fft.rfftn(x, s=(4, 6), axes=(0, 1))],
     np.fft.irfftn: [lambda z, **_: np.fft.irfftn(z)],
+    np.lib.stride_tricks.sliding_window_view: [
+        lambda x, **_: np.lib.stride_tricks.sliding_window_view(x, 3, axis=0).mean(axis=-1),
+        lambda x, **_: np.lib.stride_tricks.sliding_window_view(x, (2, 3), axis=(0, 2)),
+    ],
     np.take: [lambda x, **_: np.take(x, -1, axis=1), lambda x, **_: np.take(x, [[2, 0], [-1, 2]], axis=1)],
     np.compress: [lambda x, **_: np.compress([True, False, True], x, axis=1)],
     np.extract: [lambda x, **_: np.extract(np.arange(X.size) % 3 == 0, x), lambda x, **_: np.extract(x > 1, x + 1)],

@@ -18,6 +18,7 @@ from chunkflow.api.rearrange import along, join, masks, rearrange
 from chunkflow.api.rearrange import take as places
 from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
+from chunkflow.api.stencil import gradient, windows
 from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of
@@ -113,6 +114,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, sums, "sum prod mean var std average"),
     **_alike(np, extremes, "min max any all ptp argmin argmax count_nonzero"),
     **_alike(np.linalg, extremes, "norm"),
+    **_alike(np.lib.stride_tricks, windows, "sliding_window_view"),
     **_alike(np, nan, "nansum nanprod nanmean nanvar nanstd nanmin nanmax nanargmin nanargmax"),
     **_alike(np, quantile, "quantile percentile median nanquantile nanpercentile nanmedian"),
     **_alike(np, histogram, "histogram"),
@@ -120,10 +122,11 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, product, "dot outer tensordot einsum"),
     **_alike(np.linalg, product, "matmul vecdot outer tensordot"),
     **_alike(np, gram, "cov corrcoef"),
+    **_alike(np, gradient, "gradient"),
     **_alike(np, rearrange, "transpose flip roll repeat copy"),
     **_alike(np, join, "concatenate stack pad"),
     **_alike(np, fill, "full_like nan_to_num"),
-    **_alike(np, numpy_functions, "where astype allclose array_equal moveaxis swapaxes"),
+    **_alike(np, numpy_functions, "where astype allclose array_equal moveaxis swapaxes trapezoid"),
     **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays tile split"),
     **_alike(np, numpy_functions, "array_split append select rot90 column_stack unstack inner"),
     **_alike(np, places, "take compress"),
@@ -167,7 +170,6 @@ _ADVICE = {
     "unique unique_all unique_counts unique_inverse unique_values": "use chunkflow.unique, which runs at once",
     "asarray asanyarray array": "compute() first; groupby and resample of xarray: xarray.set_options(use_flox=False)",
     "bincount": "use chunkflow.bincount, which runs at once",
-    "gradient": "use map_overlap with depth=1",
     "fft2 ifft2 rfft2 irfft2": "use np.fft.fftn and the like, with axes=(-2, -1)",
     "hfft ihfft": "use np.fft.irfft of the conjugate, or np.fft.rfft",
     "fftshift ifftshift": "use np.roll(x, n // 2, axis)",

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api import scan
 from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import join, masks, rearrange
-from chunkflow.api.reductions import extremes
+from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.reductions.request import begins
+from chunkflow.api.stencil.windows import added
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
@@ -212,6 +214,23 @@ def cumulative(scanned: Function, neutral: int) -> Function:
         return join.concatenate([first, found], along)
 
     return call
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """As `numpy.trapezoid`."""
+    y = y if isinstance(y, Lazy) else np.asarray(y)
+    (along,) = normalize_axes(axis, np.ndim(y), "axis")
+    width = dx
+    if x is not None:
+        x = x if isinstance(x, Lazy) else np.asarray(x)
+        width = (scan.diff if isinstance(x, Lazy) else np.diff)(x, axis=along if x.ndim > 1 else 0)
+        width = width[(..., *(None,) * (y.ndim - along - 1))] if x.ndim == 1 else width
+    both = added(y, along) if isinstance(y, Lazy) else y[_beside(along, 1)] + y[_beside(along, 0)]
+    return sums.sum(mapped(np.multiply, width, both) / 2.0, axis=along)
+
+
+def _beside(axis: int, first: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, slice(first, None if first else -1))
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:

@@ -7,16 +7,19 @@ their stores while the result is written: there is no copy in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager
-from chunkflow.api.rearrange.move import Arranged, Composition, flat, moved, one_axis, promoted, rearrangement
+from chunkflow.api.rearrange.move import Arranged, Composition, Padding, flat, moved, one_axis, promoted, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, ValueRangeError, refused_by
+from chunkflow.graph.nodes import Lazy
 from chunkflow.kernels.map import is_scalar
+from chunkflow.stores import spec_of
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
 MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
@@ -164,7 +167,13 @@ def pad(
             axes.append(arrangement.padded(n, before, after, mode, (ends[0], ends[1])))
         return Arranged(arrangement.Separable(tuple(axes)), spec.chunks)
 
-    return moved(Composition((x,), arrange), Options(**options))
+    view = Composition((x,), arrange)
+    if isinstance(x, Lazy):
+        spec = spec_of(x)
+        arrange([spec])  # which checks the widths
+        widths = _pairs(np.asarray(pad_width), len(spec.shape), "pad_width").tolist()
+        view = replace(view, padding=Padding(mode, tuple(map(tuple, widths)), _constants(constant_values, spec)))
+    return moved(view, Options(**options))
 
 
 def joined(parts: Sequence[Any], axis: int, cast: Callable[[Sequence[np.dtype]], np.dtype] = promoted) -> Composition:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,13 +67,26 @@ def promoted(dtypes: Sequence[np.dtype]) -> np.dtype:
     return np.result_type(*dtypes)
 
 
+class Padding(NamedTuple):
+    """What was added to an array: how many elements before and after along each axis, by which mode of NumPy's."""
+
+    mode: str
+    widths: tuple[tuple[int, int], ...]
+    values: np.ndarray
+    """Constants, before and after along each axis."""
+
+
 @dataclass(frozen=True)
 class Composition:
-    """A source that is composed of other arrays when it is opened, in the dtype to which `cast` says they are cast."""
+    """A source that is composed of other arrays when it is opened, in the dtype to which `cast` says they are cast.
+
+    `padding` says that it is one array with elements around it.
+    """
 
     arrays: Sequence[Any]
     arrange: Callable[[Sequence[ArraySpec]], Arranged]
     cast: Callable[[Sequence[np.dtype]], np.dtype] = promoted
+    padding: Padding | None = None
 
     def __chunkflow_source__(self) -> Source:
         with ExitStack() as stack:

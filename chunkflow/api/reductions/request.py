@@ -20,7 +20,8 @@ from chunkflow.api.operation import (
     check_stretch,
     family,
 )
-from chunkflow.core.axes import normalize_axes
+from chunkflow.api.stencil.windows import declare_windows, reduced_by, slid
+from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, Strips, nest
@@ -114,7 +115,16 @@ def request(
         return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
     chosen = Options(**options, dtype=dtype)
+    which = None if len(arrays) > 1 or nested is not None or fn is not None else slid(arrays[0], _listed(axis))
+    if which is not None and chunks is None:
+        dims = which.windows.dims
+        over = declare_windows(lambda spec, windows: reduced_by(make([spec], dims), windows), which, bool(keepdims))
+        return Request(over, (type(arrays[0])(which.node),), chosen, keeps=True, results=results)
     return Request(declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True, results=results)
+
+
+def _listed(axis: Axis) -> list[int] | None:
+    return None if axis is None else as_axes(axis, "axis")
 
 
 def is_mask(where: Any) -> bool:

@@ -49,13 +49,17 @@ from chunkflow.api.statistics.order_statistics import (
 )
 from chunkflow.api.statistics.quantile_graph import counted
 from chunkflow.api.statistics.weighted_quantile import weighted
+from chunkflow.api.stencil.windows import Slid, declare_windows, slid
+from chunkflow.core.axes import as_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.statistics.distinct import Distinct, TooManyValuesError
+from chunkflow.kernels.statistics.quantile import WholeLines
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
+from chunkflow.kernels.stencil.windows import ByLine
 from chunkflow.stores import spec_of
 
 FEW = 1 << 16
@@ -174,7 +178,7 @@ def median(
     overwrite_input: bool = False,
     chunks: Chunks = None,
     **options: Unpack[RunOptions],
-) -> MultiPass:
+) -> MultiPass | Request:
     """Exact median of all elements, or along axes, as ``numpy.median``.
 
     Returns
@@ -269,7 +273,7 @@ def nanmedian(
     overwrite_input: bool = False,
     chunks: Chunks = None,
     **options: Unpack[RunOptions],
-) -> MultiPass:
+) -> MultiPass | Request:
     """Exact median of the elements that are not NaN, as `numpy.nanmedian`; see `median`.
 
     Returns
@@ -318,8 +322,11 @@ def _quantiles(
     options: Options,
     *,
     nan: bool = False,
-) -> MultiPass:
+) -> MultiPass | Request:
     """Quantiles as passes; with `nan` those of lines without elements are NaN."""
+    which = None if axis is None or chunks is not None else slid(x, as_axes(axis, "axis"))
+    if which is not None:
+        return _of_windows(make, type(x)(which.node), which, keepdims, options)
 
     def spec() -> ArraySpec:
         given = spec_of(x)
@@ -341,6 +348,16 @@ def _quantiles(
         streams=True,
         name=lambda labels, result: labels.reduced(result, axis),
     )
+
+
+def _of_windows(make: Make, x: Any, which: Slid, keepdims: bool, options: Options) -> Request:
+    """Quantiles of windows: each is a line of its own."""
+    given = spec_of(x)
+    check_numbers(given)
+    wanted, number = make(given.dtype), math.prod(which.windows.widths)
+    lines = WholeLines(wanted.rule(number), which.windows.dims, wanted.single, False, wanted.of_lines)
+    first = () if wanted.single else (None,)
+    return Request(declare_windows(lambda spec, windows: ByLine(lines, windows), which, keepdims, first), (x,), options)
 
 
 @operation

@@ -133,7 +133,7 @@ def map_overlap(
     options = Options(
         out, budget, dtype, chunks, workspace, device, overwrite, progress, None, sync, resume, name, checksum
     )
-    once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
+    once = Request(declare_overlap(fn, kwargs, depth, boundary, trim=trim), arrays, options, fn=fn, keeps=True)
     steps = None if steps_per_pass is None else check_int("steps_per_pass", steps_per_pass, 1)
     if check_int("iterations", iterations, 1) == 1:
         return once
@@ -176,7 +176,11 @@ def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **opti
     return plan
 
 
-def _declare(fn: Callable[..., Any], kwargs: dict[str, Any], depth: Any, boundary: Any, trim: bool) -> Declare:
+def declare_overlap(
+    fn: Callable[..., Any], kwargs: dict[str, Any], depth: Any, boundary: Any, *, trim: bool
+) -> Declare:
+    """Declare `map_overlap`, and functions of ours that are one."""
+
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op = nest([s.shape for s in specs])
         wanted, operands = [], []

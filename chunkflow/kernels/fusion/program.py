@@ -32,18 +32,21 @@ class Window:
     clipped, wrapped : tuple of (int, int)
         For each axis of the nest, how far the box is grown before and after. It is first grown by `clipped` and cut at
         the array's edges, then grown by `wrapped`, which may reach beyond periodic edges.
+    longer : tuple of int
+        How many elements the array has beyond the nest's end along each axis: windows, say, are fewer than elements.
     """
 
     clipped: tuple[tuple[int, int], ...]
     wrapped: tuple[tuple[int, int], ...]
+    longer: tuple[int, ...]
 
     def region(self, box: Region, extents: Shape) -> Region:
         """The part of the nest, given the box."""
-        sides = zip(box, self.clipped, self.wrapped, extents, strict=True)
+        sides = zip(box, self.clipped, self.wrapped, extents, self.longer, strict=True)
         return tuple(
             [
-                slice(max(side.start - inner[0], 0) - outer[0], min(side.stop + inner[1], n) + outer[1])
-                for side, inner, outer, n in sides
+                slice(max(side.start - inner[0], 0) - outer[0], min(side.stop + inner[1], n + more) + outer[1])
+                for side, inner, outer, n, more in sides
             ]
         )
 

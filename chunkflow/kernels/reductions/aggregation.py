@@ -42,6 +42,11 @@ class Aggregation:
         Most elements of a block that it works on at a time on a device with memory of its own; 0 for all.
     data_independent : bool
         See `chunkflow.kernels.protocol.Kernel.data_independent`.
+    placeless : bool
+        Whether `merge` works elementwise, and partial results do not depend on a block's place: so that partial results
+        of single elements are merged to those of windows.
+    brief : Aggregation, optional
+        The same for few elements, where it is another: the rounding errors of sums are not kept.
     """
 
     chunk: Callable[..., Value]
@@ -50,6 +55,8 @@ class Aggregation:
     copies: float = 2.0
     strip: int = 0
     data_independent: bool = False
+    placeless: bool = True
+    brief: Aggregation | None = None
 
 
 @dataclass(frozen=True)
@@ -182,13 +189,15 @@ def total(
     skip: bool = False,
     masked: bool = False,
     begin: Begin | None = None,
+    brief: bool = False,
 ) -> Aggregation:
     """Sum of the elements, or of a function of them, raised to a power; `skip` leaves NaN out."""
+    tight = _is_tight(result) and not brief
 
     def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
         if of is not None:
-            return _begun(summed(of, (x,), axes, wide), result)
-        return _begun(reduce("sum", without(x, 0, where, skip=skip)[0], axes, wide), result)
+            return _begun(summed(of, (x,), axes, wide), tight)
+        return _begun(reduce("sum", without(x, 0, where, skip=skip)[0], axes, wide), tight)
 
     def aggregate(found: Any, lost: Any) -> Any:
         found = _whole(found, lost)
@@ -196,8 +205,9 @@ def total(
             found = found + begin.value.astype(wide)
         return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
 
-    copies, strip = 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP
-    return Aggregation(_of(chunk, masked), _plus, aggregate, copies, strip, data_independent=not skip)
+    copies, strip = 4.0 if tight else 2.0, 0 if of is None else STRIP
+    less = total(wide, result, of, power, skip=skip, masked=masked, begin=begin, brief=True) if tight else None
+    return Aggregation(_of(chunk, masked), _plus, aggregate, copies, strip, data_independent=not skip, brief=less)
 
 
 @lru_cache
@@ -209,17 +219,19 @@ def average(
     skip: bool = False,
     masked: bool = False,
     counted: bool = False,
+    brief: bool = False,
 ) -> Aggregation:
     """Mean of `count` elements; `skip` leaves NaN out. What is left out is not counted.
 
     With `counted` there is a second result, how many there are.
     """
+    tight = _is_tight(result) and not brief
 
     def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
         if not (skip or masked):
-            return _begun(reduce("sum", x, axes, wide), result)
+            return _begun(reduce("sum", x, axes, wide), tight)
         x, mask = without(x, 0, where, skip=skip)
-        return *_begun(reduce("sum", x, axes, wide), result), _number(x, mask, axes)
+        return *_begun(reduce("sum", x, axes, wide), tight), _number(x, mask, axes)
 
     def merge(left: Value, right: Value) -> Value:
         return *_plus(left[:2], right[:2]), *_each(np.add)(left[2:], right[2:])
@@ -228,8 +240,11 @@ def average(
         mean = (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
         return (mean, np.full_like(mean, count)) if counted else mean
 
-    copies = 4.0 if _is_tight(result) else 2.0
-    return Aggregation(_of(chunk, masked), merge, aggregate, copies, data_independent=not skip)
+    copies = 4.0 if tight else 2.0
+    less = None
+    if tight:
+        less = average(wide, result, count, skip=skip, masked=masked, counted=counted, brief=True)
+    return Aggregation(_of(chunk, masked), merge, aggregate, copies, data_independent=not skip, brief=less)
 
 
 def weighted(
@@ -245,7 +260,7 @@ def weighted(
         scale = reduce("sum", weights, axes, wide)
         number = math.prod(x.shape[a] for a in axes)
         found = summed(lambda x, w: np.multiply(x, w, dtype=wide), (x, weights), axes, wide)
-        return *_begun(found, result), *_begun(scale, result), number
+        return *_begun(found, _is_tight(result)), *_begun(scale, _is_tight(result)), number
 
     def merge(left: Value, right: Value) -> Value:
         return *_plus(left[:2], right[:2]), *_plus(left[2:4], right[2:4]), left[4] + right[4]
@@ -349,7 +364,7 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
             raise ArgumentError(f"nanarg{name} of a slice of NaN alone has no result: replace its NaN, or leave it out")
         return place.astype(np.intp)
 
-    return Aggregation(chunk, merge, aggregate, copies=4.0)
+    return Aggregation(chunk, merge, aggregate, copies=4.0, placeless=False)
 
 
 # -- Shared functions -----------------------------------------------------------------------------------------
@@ -385,9 +400,9 @@ def _each(*fns: Any) -> Callable[[Value, Value], Value]:
     return lambda left, right: tuple([f(a, b, out=b) for f, a, b in zip(fns, left, right, strict=False)])
 
 
-def _begun(found: Any, result: np.dtype) -> Value:
+def _begun(found: Any, tight: bool) -> Value:
     """A sum and its rounding error; None if the sum is wider than the result, or of integers."""
-    return found, np.zeros_like(found) if _is_tight(result) else None
+    return found, np.zeros_like(found) if tight else None
 
 
 def _is_tight(result: np.dtype) -> bool:

@@ -134,7 +134,7 @@ class Overlap(MapKernel):
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         seen = [
-            _narrowed(block, operand, wanted, box)
+            narrowed(block, operand, wanted, box)
             for block, operand, wanted in zip(blocks, nest.operands, self.depth, strict=True)
         ]
         results = super().__call__(seen, nest, grid, index, box)
@@ -170,7 +170,7 @@ class Overlap(MapKernel):
         return result[(*region, ...)]
 
 
-def _narrowed(block: Any, operand: Operand, wanted: Sequence[Halo], box: Region) -> Any:
+def narrowed(block: Any, operand: Operand, wanted: Sequence[Halo], box: Region) -> Any:
     """The block with the halo that was asked for. More is loaded for mirrored boundaries, or to read chunks once."""
     if not operand.halo:
         return block

@@ -194,6 +194,7 @@ NOT_ASKED = {
     (np.nanstd, "where"),
     *((np.pad, "pad_width"), (np.pad, "constant_values"), (np.repeat, "repeats"), (np.roll, "shift")),
     *((np.select, "default"), (np.take, "indices")),
+    *((np.lib.stride_tricks.sliding_window_view, "window_shape"), (np.trapezoid, "dx")),
 }
 """Arguments that NumPy makes arrays of without asking them, where no other is lazy."""
 

@@ -65,7 +65,8 @@ def by_keyword(fn: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
         if parameter.kind is parameter.POSITIONAL_ONLY:
             places.append(value)
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            places += value
+            places += [*named.values(), *value]  # what comes before it cannot be by name
+            named.clear()
         elif parameter.kind is parameter.VAR_KEYWORD:
             named |= value
         else:
@@ -143,7 +144,11 @@ def places(fn: Any) -> list[str]:
     return [name for name, p in inspect.signature(fn).parameters.items() if p.kind in kinds]
 
 
-OTHER_PLACES = {"copy": "the output, as of a copy from store to store", "einsum": "text first"}
+OTHER_PLACES = {
+    "copy": "the output, as of a copy from store to store",
+    "einsum": "text first",
+    "gradient": "any number of distances",
+}
 
 
 @pytest.mark.parametrize("name", [name for name in cf.__all__ if name in dir(np) and callable(getattr(np, name))])

@@ -1,0 +1,205 @@
+"""Reductions of windows that slide along axes. No array of all windows is made: each block is worked on in parts.
+
+What is combined from parts is found by doubling. Results of windows of one element are merged with those beside them
+to results of two, these to results of four, and so on. A window of seven is one of four, one of two and one of one. So
+a window of w elements takes at most 2 log2(w) steps, each over all windows at once, and no step depends on elements
+beyond the window: an infinity or NaN stays in the windows that have it, and sums lose no digits to what has left.
+
+The method is Hillis and Steele's, "Data Parallel Algorithms" (1986), for windows in the place of prefixes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape, fit, regions, shape_of, whole
+from chunkflow.core.nest import LoopNest
+from chunkflow.core.windows import Windows, strided
+from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.reductions.aggregation import Aggregation, Value
+from chunkflow.kernels.reductions.tiled import STRIP
+from chunkflow.kernels.stencil.overlap import Halo, narrowed
+
+PART = 12 << 10
+"""Elements of a part on the CPU: memory of less than 128 KiB is not asked of the system for each step."""
+
+SHORTEST = 64
+"""Elements along the fastest axis that a part keeps, if there are as many: shorter runs are slow."""
+
+
+@dataclass(frozen=True)
+class ByDoubling:
+    """An aggregation of windows, whose partial results tell nothing of places."""
+
+    how: Aggregation
+    windows: Windows
+
+    @property
+    def data_independent(self) -> bool:
+        """See `Kernel.data_independent`."""
+        return self.how.data_independent
+
+    @property
+    def size(self) -> int:
+        """Elements of an array for which it takes memory, for one of a part."""
+        return 1
+
+    def __call__(self, x: Any) -> Any:
+        """Results of an array's windows; several are a tuple."""
+        ndim = x.ndim
+        with np.errstate(all="ignore"):
+            value = self.how.chunk(x[..., None], (ndim,), (*whole(x.shape), slice(0, 1)))
+            for axis, width in zip(self.windows.axes, self.windows.widths, strict=True):
+                value = _doubled(value, self.how.merge, axis, width)
+            found = self.how.aggregate(*value)
+        return tuple([one[..., 0] for one in found]) if isinstance(found, tuple) else found[..., 0]
+
+
+def _doubled(value: Value, merge: Callable[[Value, Value], Value], axis: int, width: int) -> Value:
+    """Partial results of windows of `width`, along an axis, from those of single elements."""
+    found: Value | None = None
+    have, size = 0, 1
+    while True:
+        if width & size:
+            if found is None:
+                found = value
+            else:
+                beside = _from(value, axis, have)
+                found = merge(_first(found, axis, beside), beside)
+            have += size
+        if 2 * size > width:
+            assert found is not None
+            return found
+        beside = _from(value, axis, size)
+        value = merge(_first(value, axis, beside), beside)
+        size *= 2
+
+
+def _from(value: Value, axis: int, start: int) -> Value:
+    """Partial results from a place on, copied: a merge may overwrite them."""
+    return tuple([part[(*_before(axis), slice(start, None))].copy() if _is_array(part) else part for part in value])
+
+
+def _first(value: Value, axis: int, like: Value) -> Value:
+    """Partial results of as many places as others are of."""
+    number = next((part.shape[axis] for part in like if _is_array(part)), 0)
+    return tuple([part[(*_before(axis), slice(0, number))] if _is_array(part) else part for part in value])
+
+
+def _is_array(part: Any) -> bool:
+    return bool(getattr(part, "ndim", 0))
+
+
+def _before(axis: int) -> tuple[slice, ...]:
+    return (slice(None),) * axis
+
+
+@dataclass(frozen=True)
+class ByPlace:
+    """An aggregation of windows along one axis, whose partial results tell of places."""
+
+    how: Aggregation
+    windows: Windows
+
+    @property
+    def data_independent(self) -> bool:
+        """See `Kernel.data_independent`."""
+        return self.how.data_independent
+
+    @property
+    def size(self) -> int:
+        """See `ByDoubling.size`."""
+        return math.prod(self.windows.widths)
+
+    def __call__(self, x: Any) -> Any:
+        """Results of an array's windows."""
+        found = strided(x, self.windows, self.windows.widths)
+        with np.errstate(all="ignore"):
+            value = self.how.chunk(found, self.windows.dims, whole(found.shape))
+            return self.how.aggregate(*value).squeeze(self.windows.dims)
+
+
+@dataclass(frozen=True, eq=False)
+class ByLine:
+    """A function of windows that are copied, each to a line of its own: quantiles, or one of the user's."""
+
+    fn: Callable[[Any], Any]
+    windows: Windows
+
+    data_independent = False
+
+    @property
+    def size(self) -> int:
+        """See `ByDoubling.size`."""
+        return math.prod(self.windows.widths)
+
+    def __call__(self, x: Any) -> Any:
+        """What the function gives of an array's windows: it leaves their axes out, and may add a first one."""
+        return self.fn(strided(x, self.windows, self.windows.widths))
+
+
+@dataclass(frozen=True)
+class WindowKernel(Kernel):
+    """A function of windows of blocks, part by part.
+
+    Attributes
+    ----------
+    of : callable
+        Gives the results of the windows of an array; a further axis may come first.
+    windows : Windows
+    depth : tuple of (int, int)
+        Elements before and after a block, along each axis, that windows have.
+    keepdims : bool
+        Whether the windows' axes stay, with one element.
+    """
+
+    of: ByDoubling | ByPlace | ByLine
+    windows: Windows
+    depth: tuple[Halo, ...]
+    keepdims: bool = False
+
+    @property
+    def data_independent(self) -> bool:
+        return self.of.data_independent
+
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        x = narrowed(blocks[0], nest.operands[0], self.depth, box)
+        reach = self.windows.reach
+        shape = tuple([n - more for n, more in zip(x.shape, reach, strict=True)])
+        results: list[Any] = []
+        several = False
+        for part in self._parts(x, shape):
+            sides = zip(part, reach, strict=True)
+            found = self.of(x[tuple([slice(side.start, side.stop + more) for side, more in sides])])
+            several = isinstance(found, tuple)
+            each = found if several else (found,)
+            if shape_of(part) == shape:
+                results = list(each)
+                break
+            for i, one in enumerate(each):
+                first = one.shape[: one.ndim - len(shape)]
+                if len(results) == i:
+                    results.append(np.empty_like(one, shape=(*first, *shape)))
+                results[i][(*(slice(None),) * len(first), *part)] = one
+            del found, each
+        if self.keepdims:
+            results = [one.reshape((*one.shape, *(1,) * len(self.windows.dims))) for one in results]
+        return tuple(results) if several else results[0]
+
+    def _parts(self, x: Any, shape: Shape) -> Iterator[Region]:
+        """Parts of the results that are found at once: long along the windows, or most would be found again."""
+        size = (PART if isinstance(x, np.ndarray) else STRIP) // self.of.size
+        if math.prod(shape) <= size:
+            return iter([whole(shape)])
+        reach, fastest = self.windows.reach, min(range(x.ndim), key=lambda a: abs(x.strides[a]))
+        least = [max(4 * more, SHORTEST if a == fastest else 1) if more else 1 for a, more in enumerate(reach)]
+        if not reach[fastest]:
+            least[fastest] = SHORTEST
+        units = [min(n, least[a]) for a, n in enumerate(shape)]
+        order = sorted(range(x.ndim), key=lambda a: (bool(reach[a]), -abs(x.strides[a])))
+        return regions(shape, fit(shape, units, order, size))

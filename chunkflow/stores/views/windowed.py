@@ -1,0 +1,69 @@
+"""A source that is the windows of another one. Elements are read once for a block, and repeated as they are copied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from chunkflow.core.grid import Region, fit, regions, shape_of, shift
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.windows import Windows, strided
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
+from chunkflow.stores.footprint import Footprint, Scattered
+from chunkflow.stores.protocol import Source, keep_chunks
+
+STRIP = 64 << 10
+"""Bytes of the array that are read at once, beside the elements that a window has more."""
+
+
+def windowed_spec(spec: ArraySpec, windows: Windows) -> ArraySpec:
+    """Spec of the windows of an array."""
+    chunks = spec.chunks
+    if chunks is not None:
+        sides = zip(chunks, windows.shape(spec.shape), strict=False)
+        chunks = (*(max(1, min(side, n)) for side, n in sides), *windows.widths)
+    copies = spec.storage.copies + (chunks is not None)  # what is behind a region is read to a place of its own
+    return replace(
+        spec.with_storage(copies=copies, separate=False, codec=""),
+        shape=windows.shape(spec.shape), chunks=chunks, order=(*spec.order, *windows.dims),
+    )  # fmt: skip
+
+
+class WindowedSource:
+    """The windows of a source, which is closed with this one."""
+
+    def __init__(self, source: Source, windows: Windows) -> None:
+        self._source, self._windows, self.parts, self.how = source, windows, [source], windows
+        self.spec = windowed_spec(source.spec, windows)
+        self.footprint: Footprint | None = Scattered.of([source.footprint])
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        if (found := self.view(region)) is not None:
+            out[...] = found
+            return
+        if not out.size:
+            return
+        windows, spec = self._windows, self._source.spec
+        outer = shape_of(region[: windows.ndim])
+        sides = outer
+        if spec.chunks is None:
+            units = [min(n, 1 + 4 * more) for n, more in zip(outer, windows.reach, strict=True)]
+            sides = fit(outer, units, spec.order, STRIP // spec.dtype.itemsize)
+        start = [side.start for side in region[: windows.ndim]]
+        for box in regions(outer, sides):
+            some = (*shift(box, start), *region[windows.ndim :])
+            behind = np.empty(shape_of(windows.behind(some)), spec.dtype)
+            self._source.read(windows.behind(some), behind)
+            out[box] = strided(behind, windows, shape_of(some)[windows.ndim :])
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """Windows that have their elements in the array's own memory."""
+        found = self._source.view(self._windows.behind(region))
+        return None if found is None else strided(found, self._windows, shape_of(region)[self._windows.ndim :])
+
+    def keep(self, lately: DecodedChunks) -> None:
+        keep_chunks(self._source, lately)
+
+    def close(self) -> None:
+        self._source.close()

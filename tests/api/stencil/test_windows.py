@@ -1,0 +1,231 @@
+"""Reductions of windows are NumPy's, whatever the array, its padding, the windows, the cut, store and device."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
+from support.devices import CHECKING, CPU, Place, on_cpu_and_gpu, same
+
+import chunkflow as cf
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.testing import CountingSource
+
+EXACT = (
+    "min",
+    "max",
+    "any",
+    "all",
+    "count_nonzero",
+    "ptp",
+    "argmin",
+    "argmax",
+    "median",
+    "nanmin",
+    "nanmax",
+    "nanmedian",
+)
+CLOSE = ("sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd")
+DTYPES = ("?", "i1", "u2", "i4", "f2", "f4", "f8", "c16", ">f4")
+MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
+
+
+def noise(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 10, shape) / 4
+    x = x + 1j * x[::-1] if np.dtype(dtype).kind == "c" else x
+    x = x.astype(dtype)
+    if x.dtype.kind == "f":
+        x[rng.random(shape) < 0.05] = np.nan
+        x[rng.random(shape) < 0.02] = np.inf
+    return x
+
+
+@st.composite
+def cases(draw: Any) -> dict[str, Any]:
+    shape = tuple(draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
+    ndim = len(shape)
+    axes = draw(st.lists(st.integers(0, ndim - 1), min_size=1, max_size=2, unique=draw(st.integers(0, 3)) > 0))
+    pads = [(0, 0)] * ndim
+    if draw(st.booleans()):
+        pads[axes[0]] = (draw(st.integers(0, 4)), draw(st.integers(0, 4)))
+    room = [n + sum(pad) for n, pad in zip(shape, pads, strict=True)]
+    widths = []
+    for axis in axes:
+        widths.append(draw(st.integers(1, room[axis])))
+        room[axis] -= widths[-1] - 1
+    return {
+        "shape": shape,
+        "axes": axes,
+        "widths": widths,
+        "pads": pads,
+        "mode": draw(st.sampled_from(MODES)),
+        "seed": draw(st.integers(0, 99)),
+        "store": draw(st.sampled_from(["memory", "npy", "zarr", "expression"])),
+        "place": draw(st.sampled_from([CPU, *CHECKING])),
+        "budget": draw(st.sampled_from([400_000, 4_000_000])),
+    }
+
+
+def opened(x: np.ndarray, store: str, folder: Path) -> cf.Array:
+    """An array as an expression, from wherever it is kept."""
+    if store == "npy":
+        np.save(folder / "x.npy", x)
+        return cf.open(folder / "x.npy")
+    if store == "zarr":
+        made = zarr.create_array(
+            folder / "x.zarr", shape=x.shape, chunks=tuple(-(-n // 2) for n in x.shape), dtype=x.dtype, overwrite=True
+        )
+        made[...] = x
+        return cf.open(folder / "x.zarr")
+    found = cf.open(x)
+    return np.where(found == found, found, found) if store == "expression" else found  # type: ignore[no-any-return]
+
+
+def reduced(name: str, windows: Any, axes: tuple[int, ...], **kwargs: Any) -> Any:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return getattr(np, name)(windows, axis=axes[0] if name.startswith("arg") else axes, **kwargs)
+
+
+@settings(max_examples=80)
+@given(case=cases(), name=st.sampled_from(EXACT + CLOSE), dtype=st.sampled_from(DTYPES), keepdims=st.booleans())
+def test_reductions_are_numpys(
+    case: dict[str, Any], name: str, dtype: str, keepdims: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kind = np.dtype(dtype).kind
+    if (kind == "c" and name in ("median", "nanmin", "nanmax", "nanmedian")) or (kind == "b" and name == "ptp"):
+        return
+    x = noise(case["shape"], dtype, case["seed"])
+    axes, widths = (case["axes"][:1], case["widths"][:1]) if name.startswith("arg") else (case["axes"], case["widths"])
+    folder = tmp_path_factory.mktemp("windows")
+    lazy = opened(x, case["store"], folder)
+    pads: Any = {"pad_width": case["pads"], "mode": case["mode"]}
+    right = sliding_window_view(np.pad(x, **pads), widths, axes)
+    dims = tuple(range(x.ndim, right.ndim))
+    expected = reduced(name, right, dims, keepdims=keepdims)
+    got = reduced(name, sliding_window_view(np.pad(lazy, **pads), widths, axes), dims, keepdims=keepdims)  # type: ignore[call-overload]
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype.newbyteorder("="))
+    place = case["place"]
+    found = got.compute(device=place.device(), budget=place.budget(case["budget"]))
+    if name in EXACT or kind in "biu":
+        np.testing.assert_array_equal(found, expected)
+    else:  # in single precision NumPy's own rounding errors are larger
+        eps = max(np.finfo(expected.dtype).eps, np.finfo(x.dtype if kind in "fc" else "f8").eps)
+        scale = float(np.nanmax(np.abs(x[np.isfinite(x)]), initial=1)) ** (2 if "var" in name else 1)
+        scale = scale * math.prod(widths) if "prod" not in name else 1
+        np.testing.assert_allclose(found, expected, rtol=64 * eps, atol=64 * eps * scale)
+    assert found.dtype == expected.dtype.newbyteorder("=")
+
+
+@settings(max_examples=20)
+@given(case=cases(), dtype=st.sampled_from(("i2", "f4", "f8")))
+def test_quantiles_are_numpys(case: dict[str, Any], dtype: str) -> None:
+    x, place = noise(case["shape"], dtype, case["seed"]), case["place"]
+    pads: Any = {"pad_width": case["pads"], "mode": case["mode"]}
+    right = sliding_window_view(np.pad(x, **pads), case["widths"], case["axes"])
+    dims = tuple(range(x.ndim, right.ndim))
+    windows = sliding_window_view(np.pad(cf.open(x), **pads), case["widths"], case["axes"])
+    run = {"device": place.device(), "budget": place.budget(case["budget"])}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        same(np.quantile(windows, [0.2, 0.5], dims).compute(**run), np.quantile(right, [0.2, 0.5], dims))  # type: ignore[attr-defined]
+        same(np.percentile(windows, 30, dims).compute(**run), np.percentile(right, 30, dims))  # type: ignore[attr-defined]
+
+
+@settings(max_examples=20)
+@given(case=cases())
+def test_windows_themselves_are_numpys(case: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    x, place, how = noise(case["shape"], "f4", case["seed"]), case["place"], (case["widths"], case["axes"])
+    if any(w > n for n, w in zip(x.shape, sliding_window_view(np.pad(x, case["pads"]), *how).shape, strict=False)):
+        case["pads"] = [(0, 0)] * x.ndim
+        how = ([1] * len(case["axes"]), case["axes"])
+    folder = tmp_path_factory.mktemp("windows")
+    lazy = np.pad(opened(x, case["store"], folder), case["pads"])
+    right = sliding_window_view(np.pad(x, case["pads"]), *how)
+    got = cf.sliding_window_view(lazy, *how)
+    run = {"device": place.device(), "budget": place.budget(case["budget"])}
+    same(got.compute(**run), right)
+    same(cf.sliding_window_view(np.pad(x, case["pads"]), *how, **run), right)
+    with np.errstate(all="ignore"):
+        same((got * 2 - np.abs(got)).compute(**run), right * 2 - np.abs(right))
+    same(got[..., 0][::2].compute(**run), right[..., 0][::2])
+    weights = np.arange(right.shape[-1])
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose((got @ weights).compute(**run), right @ weights, rtol=1e-5, atol=1e-4)
+
+
+@on_cpu_and_gpu
+def test_kernels_of_windows(place: Place) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 7, 6))
+    x[3, 2, 1] = np.nan
+    windows, right = sliding_window_view(cf.open(x), (5, 2), (0, 2)), sliding_window_view(x, (5, 2), (0, 2))
+    for name in ("sum", "mean", "std", "min", "any", "median", "nanmax", "nanstd"):
+        got = reduced(name, windows, (3, 4)).compute(device=place.device())
+        np.testing.assert_allclose(place.host(got), reduced(name, right, (3, 4)), rtol=1e-12)
+    place_of = np.argmax(sliding_window_view(cf.open(x), 5, 0), axis=-1).compute(device=place.device())
+    np.testing.assert_array_equal(place.host(place_of), np.argmax(sliding_window_view(x, 5, 0), axis=-1))
+
+
+def test_a_moving_average_reads_its_source_once(tmp_path: Path) -> None:
+    """With what is padded before, counted and divided after it, and in blocks that are a small part of the array."""
+    x = np.random.default_rng(0).random((3000, 20, 20))
+    source = CountingSource(x)
+    a = cf.open(source)
+    windows = sliding_window_view(np.pad(np.where(a == a, a, 0), ((6, 0), (0, 0), (0, 0))), 7, 0)
+    number = sliding_window_view(np.pad(a == a, ((6, 0), (0, 0), (0, 0))), 7, 0).sum(axis=-1)
+    mean = np.where(number >= 7, windows.sum(axis=-1) / number, np.nan)
+    plan = cf.explain(mean, budget="3MB", device="cpu")
+    assert len(plan.passes) == 1
+    got = mean.compute(budget="3MB", device="cpu")
+    assert source.bytes_read <= 1.02 * x.nbytes
+    np.testing.assert_allclose(got[6:], sliding_window_view(x, 7, 0).mean(axis=-1))
+    assert np.isnan(got[:6]).all()
+
+
+@pytest.mark.parametrize("name", ["mean", "std", "median", "argmax"])
+def test_the_budget_that_a_refusal_names_does(name: str) -> None:
+    x = np.random.default_rng(0).random((60, 3))
+    got, right = (reduced(name, sliding_window_view(a, 30, 0), (2,)) for a in (cf.open(x), x))
+    with pytest.raises(cf.BudgetError) as error:
+        got.compute(budget=1, device="cpu")
+    assert error.value.smallest is not None
+    np.testing.assert_allclose(got.compute(budget=error.value.smallest, device="cpu"), right, rtol=1e-12)
+    with pytest.raises(cf.BudgetError):
+        got.compute(budget=error.value.smallest * 2 // 3, device="cpu")
+
+
+def test_sums_of_windows_lose_no_digits_to_elements_that_have_left() -> None:
+    x = np.array([1e300, 1.0, 2.0, np.inf, 3.0, 4.0, np.nan, 5.0, 6.0])
+    same(
+        sliding_window_view(cf.open(x), 2).sum(axis=-1).compute(device="cpu"),
+        sliding_window_view(x, 2).sum(axis=-1),
+    )
+    y = 1e9 + np.random.default_rng(0).random(1000) * 1e-4
+    got = sliding_window_view(cf.open(y), 30).var(axis=-1).compute(device="cpu")
+    exact = sliding_window_view(y.astype(np.longdouble), 30).var(axis=-1)
+    np.testing.assert_allclose(got, exact.astype("f8"), rtol=1e-9)  # NumPy's own differ in the fifth digit
+
+
+def test_what_is_no_window_is_refused() -> None:
+    x = cf.open(np.ones((4, 5)))
+    with pytest.raises(ArgumentError, match="larger than the array"):
+        sliding_window_view(x, (5, 1))
+    with pytest.raises(ArgumentError, match="one for each"):
+        sliding_window_view(x, 3)
+    with pytest.raises(ArgumentError, match="negative"):
+        sliding_window_view(x, -1, 0)
+    with pytest.raises(IndexError, match="out of bounds"):
+        sliding_window_view(x, 1, 2)
+    with pytest.raises(ArgumentTypeError, match="must be an int"):
+        cf.sliding_window_view(x, 2.5, 0)
+    with pytest.raises(UnsupportedError, match="out="):
+        np.mean(sliding_window_view(x, 2, 0), axis=-1, out=np.empty((3, 5)))
