@@ -26,7 +26,7 @@ from chunkflow.api.rearrange.take import compress, take
 from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
 from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
-from chunkflow.api.scan import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
+from chunkflow.api.scan import cumprod, cumsum, diff, ffill, maximum_accumulate, minimum_accumulate
 from chunkflow.api.statistics.histogram import bincount, histogram, topk
 from chunkflow.api.statistics.quantile import (
     median,
@@ -110,6 +110,7 @@ __all__ = [
     "errors",
     "explain",
     "extract",
+    "ffill",
     "fft",
     "flatnonzero",
     "flip",

@@ -143,15 +143,27 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
             [[d for d in part.strip("()").split(",") if d] for part in side.replace("),(", ");(").split(";")]
             for side in signature.replace(" ", "").split("->")
         )
+        # What has core dimensions alone is the same for every block, as times to which `interp` fits lines are.
+        fixed = {
+            i: np.asarray(array)
+            for i, (array, core) in enumerate(zip(args, taken, strict=True))
+            if not isinstance(array, chunkflow.Array) and np.ndim(array) == len(core)
+        }
         variables = []
-        for array, core in zip(args, taken, strict=True):
-            loops = np.ndim(array) - len(core)
-            variables.append(xarray.Variable([*(f"loop{i}" for i in range(loops, 0, -1)), *core], array))
+        for i, (array, core) in enumerate(zip(args, taken, strict=True)):
+            if i not in fixed:
+                loops = np.ndim(array) - len(core)
+                variables.append(xarray.Variable([*(f"loop{i}" for i in range(loops, 0, -1)), *core], array))
         dtype = None if output_dtypes is None else tuple(output_dtypes) if len(given) > 1 else output_dtypes[0]
+
+        def work(*blocks: Any) -> Any:
+            following = iter(blocks)
+            return func(*(fixed[i] if i in fixed else next(following) for i in range(len(args))))
+
         result = chunkflow.apply_ufunc(
-            func,
+            work if fixed else func,
             *variables,
-            input_core_dims=taken,
+            input_core_dims=[core for i, core in enumerate(taken) if i not in fixed],
             output_core_dims=given,
             vectorize=bool(vectorize),
             output_sizes=output_sizes,

@@ -34,7 +34,7 @@ from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
 from chunkflow.kernels.map import is_scalar
-from chunkflow.kernels.scan import Difference, Scan, running_extreme, running_total, wide
+from chunkflow.kernels.scan import Difference, Fill, Scan, running_extreme, running_total, wide
 from chunkflow.stores import spec_of
 
 COPIES = 2.0
@@ -133,6 +133,46 @@ def minimum_accumulate(
     array([3, 1, 1, 1, 0])
     """
     return _accumulated(np.minimum, x, check_int("axis", axis), dtype, chunks, Options(**options))
+
+
+@operation
+def ffill(
+    x: Any, axis: int = -1, limit: int | None = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
+    """Fill each NaN with the last number before it along an axis; those before the first number stay.
+
+    Blocks along the axis are computed in order, as those of `cumsum`: lines may be of any length. For the next number
+    after each NaN flip the array before and after.
+
+    Parameters
+    ----------
+    axis : int
+        Along which.
+    limit : int, optional
+        Most NaN in a row that are filled, at least 1; all of them by default.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that `x` does not have; a limit below 1.
+
+    Examples
+    --------
+    >>> x = np.array([np.nan, 1, np.nan, np.nan, 4])
+    >>> cf.ffill(x, device="cpu"), cf.ffill(x, limit=1, device="cpu")
+    (array([nan,  1.,  1.,  1.,  4.]), array([nan,  1.,  1., nan,  4.]))
+    """
+    check_int("axis", axis)
+    if limit is not None:
+        check_int("limit", limit, 1, ": it says how many NaN in a row are filled")
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        (along,) = normalize_axes(axis, len(shape), "axis")
+        op, kernel = replace(nest([shape]), scan=along), Fill(along, limit if specs[0].dtype.kind in "fc" else None)
+        return Declared(op, kernel, tuple(range(len(shape))), block_sides(chunks, shape), tiles=False, copies=COPIES)
+
+    return Request(declare, (x,), Options(**options), keeps=True)
 
 
 @operation

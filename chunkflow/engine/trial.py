@@ -32,6 +32,11 @@ SHARED_HOST_BYTES, STAGED_BYTES = 256 << 10, 4 << 20
 """Bytes of the largest operand's block in a trial: enough to measure memory, little beside a run."""
 
 
+MOST_AT_ONCE = 1 << 16
+"""Elements that functions of NumPy's work on at a time at most, as `histogram`: of more they take no more memory, so
+that a larger block would show too little for each element of a smaller one."""
+
+
 Sides = tuple[int | None, ...]
 """Sides of blocks; None where the planner chooses."""
 
@@ -206,6 +211,8 @@ def run_trial(
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
     target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)
+    if not device.machine.staged:
+        target = min(target, MOST_AT_ONCE)
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
     caps = _within_block(_within_chunks(nest, sources, target), block, LEAST_BYTES // itemsize)

@@ -122,6 +122,35 @@ def doubled(ufunc: Any, block: Any, axis: int) -> Any:
 
 
 @dataclass(frozen=True)
+class Fill(Carry):
+    """Each NaN becomes the last number before it along an axis, as far as `limit` elements on; None: however far.
+
+    The carry is that number, and how many elements ago it was.
+    """
+
+    axis: int
+    limit: int | None
+
+    def advance(
+        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
+    ) -> tuple[Any, Any]:
+        (block,) = blocks
+        along = tuple(-1 if a == self.axis else 1 for a in range(block.ndim))
+        places = np.arange(block.shape[self.axis], like=block).reshape(along)
+        last = running_extreme(np.maximum, np.dtype(np.intp))(np.where(np.isnan(block), -1, places), None, self.axis)
+        filled, ago = np.take_along_axis(block, np.maximum(last, 0), self.axis), places - last
+        if carry is not None:
+            number, before = carry
+            filled = np.where(last < 0, number, filled)
+            ago += np.where(last < 0, before, 0)
+        end = (*_before(self.axis), slice(-1, None))
+        passed = filled[end].copy(), ago[end].copy()
+        if self.limit is not None:
+            filled[ago > self.limit] = np.nan
+        return filled, passed
+
+
+@dataclass(frozen=True)
 class Difference(Kernel):
     """Differences along an axis. A block has `order` more elements than its results."""
 

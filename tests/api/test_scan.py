@@ -14,7 +14,7 @@ from support.budgets import MB, SLACK, traced
 from support.devices import CHECKING, Place, everywhere, same
 
 from chunkflow import errors
-from chunkflow.api.scan import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
+from chunkflow.api.scan import cumprod, cumsum, diff, ffill, maximum_accumulate, minimum_accumulate
 from chunkflow.testing import CountingSource, filled
 
 REFERENCE: dict[Any, Any] = {
@@ -253,3 +253,43 @@ def test_a_budget_without_room_for_a_row_is_refused_within_it(tmp_path: Path) ->
         assert peak() <= budget + SLACK
     found = cumsum(tmp_path / "x.npy", budget=refused.value.smallest, device="cpu")
     np.testing.assert_allclose(found, np.cumsum(x, dtype="f8"), rtol=1e-6)
+
+
+def filled_forward(x: np.ndarray, axis: int, limit: int | None) -> np.ndarray:
+    """Line by line, and number by number."""
+    found = x.copy()
+    for place in np.ndindex(*x.shape[:axis], 1, *x.shape[axis + 1 :]):
+        line = found[(*place[:axis], slice(None), *place[axis + 1 :])]
+        last, ago = np.nan, 0
+        for i, number in enumerate(line):
+            last, ago = (last, ago + 1) if np.isnan(number) else (number, 0)
+            line[i] = last if limit is None or ago <= limit else np.nan
+    return found
+
+
+@given(case=cases(), limit=st.none() | st.integers(1, 4), missing=st.floats(0, 1))
+def test_numbers_are_carried_on_over_those_that_are_missing(case: Any, limit: int | None, missing: float) -> None:
+    x = np.asarray(case["x"], order=case["order"])
+    if x.dtype.kind in "fc":
+        x[np.random.default_rng(1).random(x.shape) < missing] = np.nan
+    axis = case["axis"] % x.ndim
+    got = ffill(x, axis, limit, chunks=case["chunks"], budget=2_000_000, device=case["place"].device())
+    expected = filled_forward(x, axis, limit) if x.dtype.kind in "fc" else x
+    same(got, expected.astype(x.dtype.newbyteorder("=")))
+
+
+@everywhere
+def test_numbers_are_carried_on_from_block_to_block(place: Place) -> None:
+    x = filled((60, 70), "f8")
+    x[5:50] = np.nan
+    for limit in (None, 20):
+        got = ffill(CountingSource(x), 0, limit, chunks=(7, 11), budget=place.budget(200_000), device=place.device())
+        expected = x.copy()
+        expected[5 : 50 if limit is None else 25] = x[4]
+        same(got, expected)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5])
+def test_a_limit_is_at_least_one(limit: Any) -> None:
+    with pytest.raises(errors.ChunkflowError, match="limit"):
+        ffill(np.ones(3), limit=limit)

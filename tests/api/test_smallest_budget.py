@@ -144,6 +144,7 @@ CASES: dict[str, Case] = {
     **{name: along(getattr(np, name)) for name in NUMPYS},
     "norm": along(np.linalg.norm),
     "maximum_accumulate": along(np.maximum.accumulate),
+    "ffill": Case(("x",), lambda x: x),
     "minimum_accumulate": along(np.minimum.accumulate),
     "percentile": Case(("x", [10, 75]), lambda x: np.percentile(x, [10, 75], axis=1), {"axis": 1}),
     "quantile": Case(("x", 0.75), lambda x: np.quantile(x, 0.75)),

@@ -44,6 +44,7 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     np.squeeze: (X[:, :1],), np.swapaxes: (X, 0, 1), np.take: (X, 0), np.tile: (X, 2), np.broadcast_arrays: (X, X[0]),
     np.where: (MASK,), np.choose: (MASK, [X, Y]), np.compress: ([True, False, True], X), np.extract: (MASK, X),
     np.searchsorted: (np.sort(LINE), X), np.take_along_axis: (X, np.argsort(X, axis=1)),
+    np.linalg.lstsq: (np.vander(np.arange(1.0, len(X) + 1), 3).tolist(), X[:, :, 0]),
     np.unravel_index: (np.argsort(X, axis=1), (2, 2)), np.result_type: (X, "f4"),
     np.lib.stride_tricks.sliding_window_view: (LINE, 3),
 }  # fmt: skip
@@ -61,7 +62,7 @@ VALUES: dict[str, Any] = {
     "method": "lower",
     "min": -0.5, "mode": "edge", "n": 3, "nan": 3.0, "neginf": 3.0, "norm": "ortho", "optimize": True, "ord": 1,
     "order": "F",
-    "overwrite_input": True, "period": 3.0, "posinf": 3.0, "prepend": 0, "range": (-2.0, 2.0), "returned": True,
+    "overwrite_input": True, "period": 3.0, "posinf": 3.0, "prepend": 0, "range": (-2.0, 2.0), "rcond": 0.1, "returned": True,
     "right": 7.0, "rowvar": False,
     "rtol": 0.5, "s": (4, 3), "shape": (3,), "subok": True, "weights": Y, "where": MASK, "x": X, "y": Y,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from chunkflow.api.fourier import functions
 from chunkflow.api.lazy import fill, gufunc, numpy_functions, tables
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
-from chunkflow.api.linalg import gram, product
+from chunkflow.api.linalg import gram, lstsq, product
 from chunkflow.api.rearrange import along, join, masks, rearrange
 from chunkflow.api.rearrange import take as places
 from chunkflow.api.reductions import extremes, nan, sums
@@ -123,6 +123,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np.linalg, product, "matmul vecdot outer tensordot"),
     **_alike(np, gram, "cov corrcoef"),
     **_alike(np, gradient, "gradient"),
+    **_alike(np.linalg, lstsq, "lstsq"),
     **_alike(np, rearrange, "transpose flip roll repeat copy"),
     **_alike(np, join, "concatenate stack pad"),
     **_alike(np, fill, "full_like nan_to_num"),
@@ -177,7 +178,7 @@ _ADVICE = {
     "put putmask place copyto fill_diagonal put_along_axis": "use chunkflow.put: it makes a new array",
     "save savez savez_compressed savetxt": "use to_npy() or to_zarr()",
     "array_repr array_str array2string": "use repr(x), or compute() first",
-    "inv solve det eig eigh svd qr cholesky lstsq pinv matrix_rank": "use chunkflow.map on blocks of whole matrices",
+    "inv solve det eig eigh svd qr cholesky pinv matrix_rank": "use chunkflow.map on blocks of whole matrices",
 }
 
 
