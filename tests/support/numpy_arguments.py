@@ -62,7 +62,8 @@ VALUES: dict[str, Any] = {
     "method": "lower",
     "min": -0.5, "mode": "edge", "n": 3, "nan": 3.0, "neginf": 3.0, "norm": "ortho", "optimize": True, "ord": 1,
     "order": "F",
-    "overwrite_input": True, "period": 3.0, "posinf": 3.0, "prepend": 0, "range": (-2.0, 2.0), "rcond": 0.1, "returned": True,
+    "overwrite_input": True, "period": 3.0, "posinf": 3.0, "prepend": 0, "range": (-2.0, 2.0), "rcond": 0.1,
+    "returned": True,
     "right": 7.0, "rowvar": False,
     "rtol": 0.5, "s": (4, 3), "shape": (3,), "subok": True, "weights": Y, "where": MASK, "x": X, "y": Y,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.nodes import Lazy
 
 
-def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Any, Any, int, np.ndarray]:
+def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Any, Any, np.int32, np.ndarray]:
     """As `numpy.linalg.lstsq`, of a matrix in memory and an expression that has a row for each of its rows.
 
     The matrix is decomposed in memory, ``a = u s v``, and the expression is read once, for ``u.T @ b``. Where the
@@ -51,7 +51,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Any, Any, int, np
     common = np.result_type(matrix, b.dtype, "f4")
     u, s, v = np.linalg.svd(matrix.astype(np.result_type(common, "f8")), full_matrices=False)
     least = np.finfo(common).eps * max(matrix.shape) if rcond is None else rcond if rcond >= 0 else np.finfo(common).eps
-    rank = int(np.count_nonzero(s > least * s.max(initial=0)))
+    rank = np.int32(np.count_nonzero(s > least * s.max(initial=0)))
     back = v[:rank].conj().T / s[:rank]
     x = product.matmul(back, product.matmul(u[:, :rank].conj().T, b)).astype(common)
     if rank < matrix.shape[1] or len(matrix) <= matrix.shape[1]:
