@@ -34,7 +34,7 @@ from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
 from chunkflow.kernels.map import is_scalar
-from chunkflow.kernels.scan import Difference, Fill, Scan, running_extreme, running_total, wide
+from chunkflow.kernels.scan import Difference, ForwardFill, Scan, running_extreme, running_total, wide
 from chunkflow.stores import spec_of
 
 COPIES = 2.0
@@ -139,7 +139,7 @@ def minimum_accumulate(
 def ffill(
     x: Any, axis: int = -1, limit: int | None = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
-    """Fill each NaN with the last number before it along an axis; those before the first number stay.
+    """ForwardFill each NaN with the last number before it along an axis; those before the first number stay.
 
     Blocks along the axis are computed in order, as those of `cumsum`: lines may be of any length. For the next number
     after each NaN flip the array before and after.
@@ -169,7 +169,10 @@ def ffill(
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
         (along,) = normalize_axes(axis, len(shape), "axis")
-        op, kernel = replace(nest([shape]), scan=along), Fill(along, limit if specs[0].dtype.kind in "fc" else None)
+        op, kernel = (
+            replace(nest([shape]), scan=along),
+            ForwardFill(along, limit if specs[0].dtype.kind in "fc" else None),
+        )
         return Declared(op, kernel, tuple(range(len(shape))), block_sides(chunks, shape), tiles=False, copies=COPIES)
 
     return Request(declare, (x,), Options(**options), keeps=True)

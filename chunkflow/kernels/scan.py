@@ -122,7 +122,7 @@ def doubled(ufunc: Any, block: Any, axis: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Fill(Carry):
+class ForwardFill(Carry):
     """Each NaN becomes the last number before it along an axis, as far as `limit` elements on; None: however far.
 
     The carry is that number, and how many elements ago it was.
