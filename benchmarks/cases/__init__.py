@@ -65,6 +65,7 @@ ROWS: dict[str, Row] = {
     "operations": _on_cpu("five operations on zarr, two budgets", "-", FASTER, "dask, cubed", 0.5),
     "passes": _on_cpu("two and three results of an energy", "-", FASTER, "dask, cubed, blosc2", 27 / 128),
     "quantiles": _on_cpu("three exact quantiles", "NumPy in memory", "-", "NumPy, dask", 27 / 128),
+    "indexing": _on_cpu("lists, masks, tables, places of zarr", "zarr-python and NumPy", FASTER, "dask", 0.25),
     "rechunk": _on_cpu("zarr from slabs to columns, two budgets", "-", FASTER, "dask, cubed", 27 / 128),
     "remote": _on_cpu("zarr behind a slow server to sum", "32 requests", "-", "dask, zarr", 0.25, latency=0.05),
     "cluster": _on_cpu("map, sum, stencil on worker processes", "-", FASTER, "dask", 0.5, workers=2),

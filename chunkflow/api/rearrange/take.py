@@ -191,14 +191,16 @@ def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "rai
     axis = one_axis(axis, table.ndim)
     after = table.shape[axis + len(indices) :]
     kind: Any = type(first_lazy(*indices))
-    places: Any = 0
+    places: Any = None
     for d, index in enumerate(indices, axis):
         dtype = spec_of(index).dtype if isinstance(index, Lazy) else np.asarray(index).dtype
         if dtype.kind not in "iub":
             raise ArgumentTypeError(f"indices are of {dtype}: places are integers")
         array = index if isinstance(index, Lazy) else kind(node_of(np.asarray(index)))
         own = applied(_within_table, (array,), {}, {"number": table.shape[d], "mode": mode})
-        places = own * math.prod(table.shape[d + 1 :]) + places
+        step = math.prod(table.shape[d + 1 :])
+        own = own if step == 1 else own * step
+        places = own if places is None else places + own
     before = (*(None for _ in range(axis)), ..., *(None for _ in after))
     if axis or after:
         places = kind(indexed(node_of(places), before))
@@ -221,9 +223,13 @@ def _within_table(block: Any, number: int, mode: str) -> Any:
         return block % number
     if mode == "clip":
         return block.clip(0, number - 1)
-    if bool((outside := (block < -number) | (block >= number)).any()):  # arrays of a GPU wrap
-        raise IndexError(f"index {int(block[outside][0])} is out of bounds for a table of {number} elements")
-    return np.where(block < 0, block + number, block)
+    if not block.size:
+        return block
+    least, most = int(block.min()), int(block.max())
+    if least < -number or most >= number:  # arrays of a GPU wrap
+        outside = least if least < -number else most
+        raise IndexError(f"index {outside} is out of bounds for a table of {number} elements")
+    return np.where(block < 0, block + number, block) if least < 0 else block
 
 
 def _found(block: Any, table: np.ndarray) -> Any:

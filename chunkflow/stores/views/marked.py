@@ -108,12 +108,13 @@ class Marks:
     def rank(self, places: np.ndarray) -> np.ndarray:
         """How many wanted elements there are before each of some places in C order."""
         row, column = np.divmod(places, self.shape[-1])
-        byte = row * self.width + column // 8
-        segment, within = np.divmod(byte, SEGMENT)
-        some = np.bitwise_count(self._flat.reshape(-1, SEGMENT)[segment])
-        some[np.arange(SEGMENT) >= within[:, None]] = 0
-        last = np.bitwise_count(self._flat[byte] & ((1 << column % 8) - 1).astype(np.uint8))
-        found: np.ndarray = self._before[segment] + some.sum(axis=1, dtype=np.int64) + last
+        segment, bit = np.divmod(row * self.width * 8 + column, SEGMENT * 8)
+        words = self._flat.view("<u8").reshape(-1, SEGMENT // 8)[segment]
+        # Of the words before the bit's all bits count, of its own those below it.
+        below = (bit[:, None] - 64 * np.arange(SEGMENT // 8)).clip(0, 64).astype(np.uint64)
+        few = (np.uint64(1) << (below & np.uint64(63))) - np.uint64(1)
+        words &= np.where(below == 64, ~np.uint64(0), few)
+        found: np.ndarray = self._before[segment] + np.bitwise_count(words).sum(axis=1, dtype=np.int64)
         return found
 
     def box(self, region: Region) -> np.ndarray:
