@@ -472,6 +472,17 @@ ROLLED: dict[str, Any] = {
     "integers": lambda a: a.fillna(0).astype("i4").rolling(time=3).sum(),
     "extremes of integers": lambda a: a.fillna(0).astype("i4").rolling(time=3).max(),
     "after arithmetic": lambda a: (a * 2 - 1).rolling(time=3, min_periods=2).std(),
+    **{
+        f"coarsen, {name}": lambda a, name=name: getattr(a.coarsen(time=2, lat=2, boundary="trim"), name)()
+        for name in ("mean", "sum", "max", "std", "median", "count")
+    },
+    "coarsen, padded": lambda a: a.coarsen(time=4, boundary="pad").mean(),
+    "coarsen, from the end": lambda a: (a + 1).coarsen(time=2, boundary="trim", side="right").min(),
+    "coarsen, construct": lambda a: a.coarsen(lon=3).construct(lon=("box", "within")),
+    "differentiate": lambda a: a.fillna(0).differentiate("lon"),
+    "differentiate, edges": lambda a: a.fillna(0).differentiate("lat", edge_order=2),
+    "integrate": lambda a: a.fillna(0).integrate("lon"),
+    "cumulative_integrate": lambda a: a.fillna(0).cumulative_integrate("lat"),
     "of a dataset": lambda a: a.to_dataset(name="v").rolling(time=3).mean().v,
     "cumulative": lambda a: a.cumulative("time", min_periods=1).max(),
 }

@@ -46,7 +46,7 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     np.searchsorted: (np.sort(LINE), X), np.take_along_axis: (X, np.argsort(X, axis=1)),
     np.linalg.lstsq: (np.vander(np.arange(1.0, len(X) + 1), 3).tolist(), X[:, :, 0]),
     np.unravel_index: (np.argsort(X, axis=1), (2, 2)), np.result_type: (X, "f4"),
-    np.lib.stride_tricks.sliding_window_view: (LINE, 3),
+    np.lib.stride_tricks.sliding_window_view: (LINE, 3), np.convolve: (LINE, [1.0, 2]), np.correlate: (LINE, [1.0, 2]),
 }  # fmt: skip
 """Arguments without a default; of the other functions one array is."""
 
@@ -78,7 +78,8 @@ OWN: dict[tuple[Any, str], Any] = {
     (np.digitize, "right"): True, (np.linalg.norm, "axis"): 1, (np.tensordot, "axes"): ([0], [2]),
     (np.linalg.tensordot, "axes"): ([0], [2]),
     (np.rot90, "axes"): (0, 2), (np.transpose, "axes"): (1, 2, 0),
-    **{(fn, "mode"): "wrap" for fn in (np.take, np.choose)}, (np.searchsorted, "side"): "right",
+    **{(fn, "mode"): "wrap" for fn in (np.take, np.choose)}, (np.convolve, "mode"): "same",
+    (np.correlate, "mode"): "same", (np.searchsorted, "side"): "right",
     (np.linalg.norm, "ord"): 3,
     (np.nanmean, "dtype"): "f4",
 }  # fmt: skip

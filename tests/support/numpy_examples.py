@@ -101,6 +101,12 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.cumulative_sum: [lambda x, **_: np.cumulative_sum(x, axis=0)],
     np.cumulative_prod: [lambda y, **_: np.cumulative_prod(y, axis=0)],
     np.diff: [lambda x, **_: np.diff(x, axis=0), lambda x, **_: np.diff(x * 2, 2)],
+    np.convolve: [
+        lambda m, mode=mode, **_: np.convolve(m[:, 0] + 1, [1.0, 2, 4], mode) for mode in ("full", "same", "valid")
+    ],
+    np.correlate: [
+        lambda z, mode=mode, **_: np.correlate(z[:, 0, 0], [1.0, 2j], mode) for mode in ("full", "same", "valid")
+    ],
     np.gradient: [
         lambda x, **_: np.gradient(x),
         lambda m, **_: np.gradient(m, np.array([0.0, 1, 3, 4, 8, 9]), axis=0, edge_order=2),

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Declare, Declared, Options, Request, op_node
+import numpy as np
+
+from chunkflow.api.operation import (
+    ArraySpec,
+    ChunkedRunOptions,
+    Declare,
+    Declared,
+    Options,
+    Request,
+    check_eager,
+    op_node,
+)
+from chunkflow.api.rearrange.join import pad
 from chunkflow.api.rearrange.move import Composition, Padding, moved, rearrangement
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.halo import Boundary
 from chunkflow.core.nest import nest
 from chunkflow.core.windows import Windows
-from chunkflow.errors import ArgumentError, AxisError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError, UnsupportedError
 from chunkflow.graph.nodes import Lazy, Node, ViewNode, node_of, remembered
 from chunkflow.graph.windows import Sliding, windowed, windows_of
 from chunkflow.kernels.reductions.aggregation import Aggregation
@@ -186,12 +199,57 @@ def added(x: Any, axis: int) -> Any:
     if node.shape[axis] < 2:
         before = (slice(None),) * axis
         return x[(*before, slice(0, 0))]
-    windows = Windows(len(node.shape), (axis,), (2,))
-    which = Slid(node, windows, ((0, 0),) * windows.ndim, ("none",) * windows.ndim)
-    declare = declare_windows(lambda spec, of: ByLine(_sum_of_two, of), which)
-    found = type(x)(op_node(Request(declare, (x,), Options()), "add", ("added", node, axis)))
+    found = _by_line(
+        type(x)(windowed(node, Windows(len(node.shape), (axis,), (2,)))), _sum_of_two, "add", ("added", node, axis)
+    )
     return remembered(found, added, (x, axis), {}, ())
+
+
+def _by_line(windows: Any, fn: Callable[[Any], Any], name: str, key: Any) -> Any:
+    """A function of windows, each of which is a line."""
+    which = slid(windows, windows_of(windows)[1].dims)  # type: ignore[index]
+    assert which is not None
+    request = Request(declare_windows(lambda spec, of: ByLine(fn, of), which), (type(windows)(which.node),), Options())
+    return type(windows)(op_node(request, name, key))
 
 
 def _sum_of_two(pairs: Any) -> Any:
     return pairs[..., 1] + pairs[..., 0]
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """As `numpy.convolve`, of a line and one in memory that is no longer."""
+    a, v = (v, a) if isinstance(v, Lazy) and not isinstance(a, Lazy) else (a, v)
+    check_eager("np.convolve", v=v)
+    return remembered(_weighed("convolve", a, np.asarray(v)[::-1], mode), convolve, (a, v, mode), {}, ())
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """As `numpy.correlate`, of a line and one in memory that is no longer."""
+    check_eager("np.correlate", v=v)
+    return remembered(_weighed("correlate", a, np.conjugate(v), mode), correlate, (a, v, mode), {}, ())
+
+
+def _weighed(name: str, a: Any, weights: np.ndarray, mode: str) -> Any:
+    """Sums of a line's windows, weighed: each in the order of its elements, so that integers are exact."""
+    if mode not in ("full", "same", "valid"):
+        raise ArgumentError(f"mode={mode!r} must be 'full', 'same' or 'valid'")
+    if len(a.shape) != 1 or weights.ndim != 1:
+        raise ArgumentError(f"np.{name} is of lines, not of {len(a.shape)} and {weights.ndim} dimensions")
+    n, k = a.shape[0], len(weights)
+    if not 0 < k <= n:
+        raise UnsupportedError(
+            f"np.{name} of {n} elements and {k} in memory: the latter must be fewer, and one or more"
+        )
+    if weights.dtype.kind not in "biufc" or not np.isfinite(weights).all():
+        raise ArgumentTypeError(f"np.{name}: what weighs must be finite numbers")
+    before = {"full": k - 1, "same": k // 2, "valid": 0}[mode]
+    after = {"full": k - 1, "same": k - 1 - k // 2, "valid": 0}[mode]
+    padded = pad(a, (before, after)) if before + after else a
+    windows = type(a)(windowed(node_of(padded), Windows(1, (0,), (k,))))
+    key = (name, node_of(a), mode, weights.dtype, weights.tobytes())
+    return _by_line(windows, functools.partial(_products, weights=weights), name, key)
+
+
+def _products(windows: Any, weights: np.ndarray) -> Any:
+    return windows @ np.asarray(weights, like=windows)

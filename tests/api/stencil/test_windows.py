@@ -229,3 +229,22 @@ def test_what_is_no_window_is_refused() -> None:
         cf.sliding_window_view(x, 2.5, 0)
     with pytest.raises(UnsupportedError, match="out="):
         np.mean(sliding_window_view(x, 2, 0), axis=-1, out=np.empty((3, 5)))
+
+
+@settings(max_examples=40)
+@given(
+    n=st.integers(1, 40),
+    k=st.integers(1, 9),
+    dtypes=st.tuples(st.sampled_from(["i1", "i4", "f4", "f8", "c16"]), st.sampled_from(["i2", "f4", "f8", "c8"])),
+    mode=st.sampled_from(["full", "same", "valid"]),
+    place=st.sampled_from([CPU, *CHECKING]),
+)
+def test_convolutions_of_lines_are_numpys(n: int, k: int, dtypes: Any, mode: Any, place: Place) -> None:
+    rng = np.random.default_rng(n)
+    a, v = rng.integers(-9, 9, n).astype(dtypes[0]), rng.integers(-9, 9, min(k, n)).astype(dtypes[1])
+    run = {"device": place.device(), "budget": place.budget(2_000_000)}
+    for fn in (np.convolve, np.correlate):
+        for lazy in (cf.open(a), cf.open(a) * 1):
+            got, expected = fn(lazy, v, mode), fn(a, v, mode)
+            assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+            np.testing.assert_allclose(got.compute(**run), expected, rtol=1e-5)  # type: ignore[attr-defined]
