@@ -9,11 +9,13 @@ array([1.5, 4. ])
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray
+from xarray.core.groupby import GroupBy
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 import chunkflow
@@ -185,6 +187,40 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         places = [WritableRegion.of(target, region or ()) for target, region in zip(targets, regions, strict=True)]
         options = {name: kwargs[name] for name in ("budget", "device", "progress") if name in kwargs}
         chunkflow.store(list(sources), places, **options)
+
+
+# -- Groups ------------------------------------------------------------------------------------------------------------
+
+
+def _flox_reduce(self: Any, dim: Any, keep_attrs: bool | None = None, **kwargs: Any) -> Any:
+    """Xarray's own method, by which it reduces groups with flox, once flox knows of expressions."""
+    _teach_flox()
+    return _xarrays_flox_reduce(self, dim, keep_attrs, **kwargs)
+
+
+_xarrays_flox_reduce = GroupBy._flox_reduce
+GroupBy._flox_reduce = _flox_reduce  # type: ignore[method-assign]
+
+
+@functools.cache
+def _teach_flox() -> None:
+    """Let xarray's calls of flox reduce the groups of an expression here, in one pass: flox has no hook for it."""
+    flox: Any = importlib.import_module("flox.xarray")
+    theirs = flox.groupby_reduce
+
+    @functools.wraps(theirs)
+    def groupby_reduce(array: Any, *by: Any, **kwargs: Any) -> Any:
+        if not isinstance(array, chunkflow.Array):
+            return theirs(array, *by, **kwargs)
+        given = {name: kwargs[name] for name in ("func", "isbin", "axis", "dtype", "min_count") if name in kwargs}
+        fill, more = kwargs.get("fill_value"), kwargs.get("finalize_kwargs") or {}
+        fill = np.nan if fill is not None and not isinstance(fill, int | float | complex | np.generic) else fill
+        groups = kwargs.get("expected_groups")
+        groups = tuple(groups) if isinstance(groups, list | tuple) else groups
+        groups = groups[0] if isinstance(groups, tuple) and len(by) == 1 and len(groups) == 1 else groups
+        return chunkflow.groupby_reduce(array, *by, expected_groups=groups, fill_value=fill, **given, **more)
+
+    flox.groupby_reduce = groupby_reduce
 
 
 class WritableRegion:

@@ -571,6 +571,30 @@ def test_xarrays_own_order_statistics(tmp_path: Path, what: Any) -> None:
     xr.testing.assert_allclose(got.compute(budget="1MB", device="cpu"), what(x))
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda x: x.groupby("time.month").mean(),
+        lambda x: x.groupby("time.month").std(ddof=1),
+        lambda x: x.groupby("time.month").sum(min_count=2),
+        lambda x: x.groupby("time.month").first(),
+        lambda x: x.groupby("time.month").quantile([0.2, 0.5]),
+        lambda x: x.groupby("time.month") - x.groupby("time.month").mean(),
+        lambda x: x.resample(time="QS").max(),
+        lambda x: x.groupby_bins("lat", [0, 1.5, 3]).count(),
+    ],
+)
+def test_groups_by_flox(what: Any) -> None:
+    pytest.importorskip("flox")
+    values = np.random.default_rng(0).standard_normal((40, 4, 3))
+    times = np.datetime64("2024-01-01", "ns") + np.arange(40) * np.timedelta64(9, "D")
+    x = xr.DataArray(values, dims=("time", "lat", "lon"), coords={"time": times, "lat": np.arange(4.0)})
+    x = x.where(x < 1)
+    got = what(cf.open(x))
+    assert isinstance(got.data, cf.Array)
+    xr.testing.assert_allclose(got.compute(budget="1MB", device="cpu"), what(x))
+
+
 def test_what_was_stored_is_what_xarray_would_store(tmp_path: Path) -> None:
     given = dataset()[["air", "raw"]]
     packed = {"air": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}

@@ -170,7 +170,7 @@ FUNCTIONS: dict[Any, Function] = {
 _ADVICE = {
     "sort argsort partition argpartition lexsort sort_complex": "use chunkflow.quantile, or chunkflow.topk",
     "unique unique_all unique_counts unique_inverse unique_values": "use chunkflow.unique, which runs at once",
-    "asarray asanyarray array": "compute() first; groupby and resample of xarray: xarray.set_options(use_flox=False)",
+    "asarray asanyarray array": "compute() first",
     "bincount": "use chunkflow.bincount, which runs at once",
     "fft2 ifft2 rfft2 irfft2": "use np.fft.fftn and the like, with axes=(-2, -1)",
     "hfft ihfft": "use np.fft.irfft of the conjugate, or np.fft.rfft",

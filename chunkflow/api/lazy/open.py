@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import closing
 from typing import Any, Literal
 
@@ -63,6 +64,7 @@ def open(
     if missing is not None:
         return Array(SourceNode(stored(source, "missing", warns=True, missing=missing)))
     if is_labelled(source):
+        importlib.import_module("chunkflow.xarray")  # the door, which has xarray reduce groups of expressions here
         found = source.copy(deep=False, data=ChunkedArray(node_of(held(getattr(source, "variable", source)))))
         # xarray computes with one kind of chunks at a time.
         coords = getattr(found, "coords", {}).items()
