@@ -427,6 +427,7 @@ ROWS = (
     _row("histogram of many bins", "sharded", "f4", (108, 1791, 8), (27, 448, 8), 2364468, 866619357),
     _row("bincount", "sharded", "u2", (3530880,), (220680,), 2482758, 523105682),
     _row("several", "raw zarr", "i4", (342, 433, 15), (171, 217, 4), 2631084, 594280631),
+    _row("median, lazy", "npy", "f8", (50098, 27), (783, 7), 2957984, 809695293),
     _row("histogram", "h5", "u2", (1985, 2341), (125, 293), 5124794, 1017786590),
 )
 """Runs that once took more than their budgets, or did before they were refused."""

@@ -253,7 +253,7 @@ def order_statistics(
         held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
         return bits, tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
 
-    begun, numbers = False, np.zeros(lines, np.intp)
+    begun, numbers = False, np.broadcast_to(np.zeros((), np.intp), lines)
     with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
         budget = leased.budget if leased.is_own else options.budget
         chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run, budget=budget)
@@ -287,14 +287,14 @@ def order_statistics(
                 break
             begun = True
     del found, within
-    return from_keys(prefixes, spec.dtype), numbers
+    return prefixes if is_dry() else from_keys(prefixes, spec.dtype), numbers
 
 
 def _all_different(prefixes: np.ndarray) -> np.ndarray:
-    """Prefixes of which as many differ as may."""
+    """Prefixes of which as many differ as may; they take no memory."""
     most = min(len(prefixes), 1 << min(8 * prefixes.dtype.itemsize, 62))
     each = np.arange(len(prefixes)) * most // max(len(prefixes), 1)
-    return np.broadcast_to(each.reshape(-1, *(1,) * (prefixes.ndim - 1)), prefixes.shape).astype(prefixes.dtype)
+    return np.broadcast_to(each.astype(prefixes.dtype).reshape(-1, *(1,) * (prefixes.ndim - 1)), prefixes.shape)
 
 
 def folded(
