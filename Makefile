@@ -62,7 +62,7 @@ vocabulary: $(READY) ## docs/numpy.md, which a test keeps true
 bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
 	$(BIN)/pip install --quiet -e ".[dask]" cubed blosc2
 	$(BIN)/python -m benchmarks --device cpu --gib 2
-	$(BIN)/python -m benchmarks storage overhead operations passes quantiles rechunk remote cluster accuracy
+	$(BIN)/python -m benchmarks storage overhead operations passes quantiles windows rechunk remote cluster accuracy
 
 bench-gpu: $(READY) ## the same on a GPU, with CuPy installed
 	$(BIN)/pip install --quiet -e ".[dask]"

@@ -64,6 +64,7 @@ ROWS: dict[str, Row] = {
     "block_sizes": _on_cpu("the same maps by size of a block", "the size chosen", "-", "-", 0.5, 5),
     "operations": _on_cpu("five operations on zarr, two budgets", "-", FASTER, "dask, cubed", 0.5),
     "passes": _on_cpu("two and three results of an energy", "-", FASTER, "dask, cubed, blosc2", 27 / 128),
+    "windows": _on_cpu("moving mean, min, median, gradient, boxes", "a map", FASTER, "NumPy, bottleneck, dask", 0.125),
     "quantiles": _on_cpu("three exact quantiles", "NumPy in memory", "-", "NumPy, dask", 27 / 128),
     "indexing": _on_cpu("lists, masks, tables, places of zarr", "zarr-python and NumPy", FASTER, "dask", 0.25),
     "rechunk": _on_cpu("zarr from slabs to columns, two budgets", "-", FASTER, "dask, cubed", 27 / 128),
