@@ -102,13 +102,13 @@ def groupby_reduce(
     chunks : int or sequence of int, optional
         Sides of the blocks of `values`; the planner chooses by default.
     out : array, str, path, tuple of these or None
-        As for `chunkflow.map`; a tuple where `func` is a sequence.
+        As for `chunkflow.map`; a tuple where `func` are several.
 
     Returns
     -------
     result : array or tuple of arrays
         Of shape ``(..., groups)``: the axes that are not reduced, then one for the groups of each key. Of several
-        quantiles the first axis follows `q`. A tuple where `func` is a sequence.
+        quantiles the first axis follows `q`. A tuple where `func` are several.
     *groups : numpy.ndarray
         For each key the labels of its groups; of bins their edges, of shape (n, 2).
 
@@ -159,13 +159,9 @@ def groupby_reduce(
     else:
         declare = functools.partial(_declare, names, keys, fill_value, dtype, least, number_of("ddof", ddof), chunks)
     declare([spec, *(spec_of(key) for key in keys.arrays)], ())  # wrong arguments are refused before anything is read
-    single = isinstance(func, str)
-
-    def finish(result: Any) -> Any:
-        found = bare(result, chosen.out)
-        return found if single or isinstance(found, tuple) else (found,)
-
-    return Request(declare, arrays, chosen, finish, beside=keys.labels, results=len(names))
+    return Request(
+        declare, arrays, chosen, lambda result: bare(result, chosen.out), beside=keys.labels, results=len(names)
+    )
 
 
 # -- Labels ------------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def expected(x: np.ndarray, codes: np.ndarray, axes: tuple[int, ...], number: in
         npst.array_shapes(min_dims=1, max_dims=3, max_side=6),
         elements=st.integers(0, 1),
     ),
-    names=st.lists(st.sampled_from(FUNCTIONS), min_size=1, max_size=4, unique=True),
+    names=st.lists(st.sampled_from(FUNCTIONS), min_size=2, max_size=4, unique=True),
     chunks=st.sampled_from([None, 1, 2]),
     fortran=st.booleans(),
     lazy=st.booleans(),
@@ -72,7 +72,7 @@ def expected(x: np.ndarray, codes: np.ndarray, axes: tuple[int, ...], number: in
     budget=st.sampled_from([400_000, 20_000_000]),
     data=st.data(),
 )
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_functions_of_groups(
     x: np.ndarray, names: list[str], chunks: Any, fortran: bool, lazy: bool, place: Place, budget: int, data: Any
 ) -> None:
@@ -134,7 +134,7 @@ def test_many_columns_and_rows(place: Place, tmp_path: Path) -> None:
     place=st.sampled_from(CHECKING),
     data=st.data(),
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_order_statistics_of_groups(x: np.ndarray, by: np.ndarray, name: str, q: Any, place: Place, data: Any) -> None:
     if x.dtype.kind == "f":
         x[data.draw(npst.arrays("?", x.shape))] = np.nan
