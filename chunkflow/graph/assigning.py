@@ -15,13 +15,13 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.dry_run import apart
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
-from chunkflow.graph.indexing import Index, mask_alone, parsed_index
+from chunkflow.graph.indexing import ParsedIndex, mask_alone, parsed_index
 from chunkflow.graph.masks import counted
 from chunkflow.graph.nodes import Lazy, Node, SourceNode, first_lazy, source_of
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_widened
 from chunkflow.stores import Source, open_source, spec_of
-from chunkflow.stores.views.assigned import AssignedMask, AssignedValues, MarkedMask, MarkedValues, Places
+from chunkflow.stores.views.assigned import AssignedMask, AssignedValues, MarkedMask, MarkedValues, Picked
 from chunkflow.stores.views.marked import Marks
 
 
@@ -68,10 +68,10 @@ def _by_marks(mask: Node, values: Any) -> tuple[Any, Any]:
     given = spec_of(values).shape
     if given != (marks.number,):
         raise ArgumentError(f"values of shape {given} for the {marks.number} elements that a mask picks: give as many")
-    return _Opened(marks), _Values([values], marks)
+    return _Assigned(marks), _Values([values], marks)
 
 
-def _by_places(index: Index, shape: Shape, dtype: np.dtype, values: Any) -> tuple[Any, Any]:
+def _by_places(index: ParsedIndex, shape: Shape, dtype: np.dtype, values: Any) -> tuple[Any, Any]:
     wanted = index.wanted
     picked = tuple(
         1 if axis is None else index.common[~axis] if axis < 0 else index.cuts[axis].number for axis in wanted
@@ -83,9 +83,9 @@ def _by_places(index: Index, shape: Shape, dtype: np.dtype, values: Any) -> tupl
         points = np.stack([np.broadcast_to(index.arrays[axis], index.common).reshape(-1) for axis in axes])
         order = np.argsort(points[0], kind="stable")
         points = points[:, order]
-    places = Places(shape, tuple(index.cuts), axes, points)  # type: ignore[arg-type]
+    places = Picked(shape, tuple(index.cuts), axes, points)  # type: ignore[arg-type]
     if isinstance(values, np.generic):
-        return _Opened(places), values
+        return _Assigned(places), values
     if not axes:
         given = spec_of(values).shape
         _check(given, picked)
@@ -94,7 +94,7 @@ def _by_places(index: Index, shape: Shape, dtype: np.dtype, values: Any) -> tupl
         for d, axis in enumerate(wanted):
             if axis is not None and d >= lead:
                 along[axis] = d - lead
-        return _Opened(places), _Values([values], places, tuple(along))
+        return _Assigned(places), _Values([values], places, tuple(along))
     array = _in_memory(values)
     _check(array.shape, picked)
     array = array.reshape(array.shape[max(0, array.ndim - len(picked)) :])
@@ -107,7 +107,7 @@ def _by_places(index: Index, shape: Shape, dtype: np.dtype, values: Any) -> tupl
     front = front.reshape(points.shape[1], *array.shape[len(common) : len(common) + len(rest)])[order]
     kept = iter(front.shape[1:])
     ends = [1 if axis in index.single else next(kept) for axis in range(len(shape)) if axis not in axes]
-    return _Opened(places), _Opened(places, front.reshape(points.shape[1], *ends).astype(dtype))
+    return _Assigned(places), _Assigned(places, front.reshape(points.shape[1], *ends).astype(dtype))
 
 
 def _in_memory(values: Any) -> np.ndarray:
@@ -130,10 +130,10 @@ def _check(given: Shape, picked: Shape) -> None:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _Assigned:
     """Which elements are set, or with `values`, which are in memory, to what."""
 
-    how: Places | Marks
+    how: Picked | Marks
     values: np.ndarray | None = field(default=None)
 
     def __chunkflow_source__(self) -> Source:
@@ -147,7 +147,7 @@ class _Values:
     """A `View` of values at the places of the elements that are set."""
 
     arrays: Sequence[Any]
-    how: Places | Marks
+    how: Picked | Marks
     along: tuple[int | None, ...] = ()
 
     def on(self, arrays: Sequence[Any]) -> _Values:

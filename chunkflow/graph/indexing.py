@@ -27,7 +27,7 @@ _LISTS = (list, tuple, range)
 
 
 @dataclass(frozen=True)
-class Index:
+class ParsedIndex:
     """An index, entry by entry: the elements along each axis, and what becomes of the axes.
 
     Attributes
@@ -93,7 +93,7 @@ def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
         cuts = list(parsed.cuts)
         for axis, places in parsed.arrays.items():
             cuts[axis] = AxisPlaces(places)
-        return _basic(node, Index(cuts, {}, parsed.single, parsed.order))
+        return _basic(node, ParsedIndex(cuts, {}, parsed.single, parsed.order))
     return _advanced(node, parsed)
 
 
@@ -133,7 +133,7 @@ def check_fits(mask: Shape, shape: Shape, at: int) -> None:
             )
 
 
-def _basic(node: Node, index: Index) -> Node:
+def _basic(node: Node, index: ParsedIndex) -> Node:
     """Elements along each axis, without the axes of integers, and with new ones."""
     found = sliced(node, index.cuts)
     if index.single:
@@ -142,7 +142,7 @@ def _basic(node: Node, index: Index) -> Node:
     return viewed(found, declare_widened(new), "expand_dims", new) if new else found
 
 
-def _advanced(node: Node, index: Index) -> Node:
+def _advanced(node: Node, index: ParsedIndex) -> Node:
     """Elements at places."""
     common, wanted = index.common, index.wanted
     found, made = _picked(node, index, common)
@@ -162,7 +162,7 @@ def _advanced(node: Node, index: Index) -> Node:
     return viewed(found, declare_widened(new), "expand_dims", new) if new else found
 
 
-def _picked(node: Node, index: Index, common: Shape) -> tuple[Node, list[list[int]]]:
+def _picked(node: Node, index: ParsedIndex, common: Shape) -> tuple[Node, list[list[int]]]:
     """The elements, and for each axis what it holds of the result: an axis of the array, or `~d` of the places."""
     arrays = index.arrays
     along = {axis: [len(common) - a.ndim + d for d, n in enumerate(a.shape) if n != 1] for axis, a in arrays.items()}
@@ -184,7 +184,7 @@ def _picked(node: Node, index: Index, common: Shape) -> tuple[Node, list[list[in
     return pointed(sliced(node, index.cuts), axes, points, at), made
 
 
-def parsed_index(index: Any, shape: Shape, outer: bool = False) -> Index:
+def parsed_index(index: Any, shape: Shape, outer: bool = False) -> ParsedIndex:
     """An index of an array of a shape, entry by entry. Expressions in it are computed."""
     cuts: list[AxisCut] = []
     arrays: dict[int, np.ndarray] = {}
@@ -208,7 +208,7 @@ def parsed_index(index: Any, shape: Shape, outer: bool = False) -> Index:
         else:
             cuts.append(AxisSlice(int(checked(np.asarray(operator.index(entry)), n, axis)), 1, 1))
             single.append(axis)
-    return Index(cuts, arrays, single, order)
+    return ParsedIndex(cuts, arrays, single, order)
 
 
 def checked(places: np.ndarray, n: int, axis: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from chunkflow.graph.evaluate import Evaluation, op_node, room
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, SourceNode, ViewNode, interned, source_of
 from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
-from chunkflow.stores.views.marked import MarkedSource, Marks, Places, marked_spec
+from chunkflow.stores.views.marked import MarkedSource, Marks, WantedPlaces, marked_spec
 from chunkflow.system import interrupts
 
 
@@ -108,4 +108,4 @@ def _input(child: Node, marks: Marks, at: int, op: OpNode) -> Node | None:
 
 def places(marks: Marks, *, axes: bool) -> Node:
     """The node of the places of the wanted elements, in C order, or with `axes` a row of places along each axis."""
-    return SourceNode(Places(marks, axes=axes))
+    return SourceNode(WantedPlaces(marks, axes=axes))

@@ -160,6 +160,27 @@ def rows(shape: Shape, strides: Shape, itemsize: int) -> PitchedRows | None:
     return PitchedRows(n * size, *(outer[0] if outer else ()), *(outer[1][1:] if len(outer) > 1 else ()))
 
 
+def merged_view(array: np.ndarray, shape: Shape, numbers: Sequence[int]) -> np.ndarray | None:
+    """A view in which so many axes at a time are one, of these lengths; None if the elements do not lie so.
+
+    >>> x = np.zeros((2, 3, 4))
+    >>> merged_view(x, (2, 12), (1, 2)).shape, merged_view(x[:, :, :2], (2, 6), (1, 2))
+    ((2, 12), None)
+    """
+    strides, first = [], 0
+    for number in numbers:
+        step, length = array.itemsize, 1
+        for n, stride in list(zip(array.shape, array.strides, strict=True))[first : first + number][::-1]:
+            if n == 1:
+                continue
+            if length > 1 and stride != step * length:
+                return None
+            step, length = stride if length == 1 else step, length * n
+        strides.append(step)
+        first += number
+    return np.lib.stride_tricks.as_strided(array, shape, strides)
+
+
 def swapped(dtype: np.dtype) -> int:
     """Bytes of a number whose order is the other one; 0 where it is the machine's.
 

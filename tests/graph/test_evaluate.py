@@ -699,7 +699,7 @@ def test_what_is_stored_in_between_goes_to_a_file_when_it_is_large(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr("chunkflow.graph.evaluate._room", lambda options: 0)
+    monkeypatch.setattr("chunkflow.graph.evaluate.room", lambda options: 0)
     (array,) = volumes(1)
     x = cf.open(array)
     y = x.cumsum(axis=0)
@@ -1186,7 +1186,7 @@ def test_a_long_flat_scan_is_described_without_making_it() -> None:
 
 
 def test_several_large_intermediates_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkflow.graph.evaluate._room", lambda options: 0)
+    monkeypatch.setattr("chunkflow.graph.evaluate.room", lambda options: 0)
     array = np.random.default_rng(0).random((30, 20))
     x = cf.open(array)
     got = ((x - x.mean(0)) / x.std(0)).compute(device="cpu")

@@ -19,7 +19,7 @@ from chunkflow.graph.masks import nonzero as is_nonzero
 from chunkflow.graph.masks import places as places_of
 from chunkflow.graph.nodes import Lazy, Node, first_lazy, node_of
 from chunkflow.stores import spec_of
-from chunkflow.stores.views.marked import Marks, Places
+from chunkflow.stores.views.marked import Marks, WantedPlaces
 
 
 @rearrangement
@@ -133,7 +133,7 @@ def _places(a: Any, options: Options, *, axes: bool) -> MultiPass:
     def expressions(kind: Callable[[Node], Any]) -> Any:
         return kind(places_of(counted(is_nonzero(node_of(a)), Options()), axes=axes))
 
-    return _marked(a, (a,), lambda marks: Places(marks, axes=axes), options, expressions)
+    return _marked(a, (a,), lambda marks: WantedPlaces(marks, axes=axes), options, expressions)
 
 
 def _marked(

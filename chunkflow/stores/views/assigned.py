@@ -18,7 +18,7 @@ from chunkflow.stores.views.marked import STRIP, Marks, rows_of
 
 
 @dataclass(frozen=True)
-class Places:
+class Picked:
     """The elements that an index picks: of some axes at points, of the others each n-th one.
 
     Attributes
@@ -102,7 +102,7 @@ class AssignedMask(Unviewed):
 
     footprint = None
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Picked) -> None:
         self._places = self.how = places
         self.parts: list[Source] = []
         self.spec = ArraySpec("an index", places.shape, np.dtype(bool))
@@ -118,13 +118,13 @@ class AssignedMask(Unviewed):
 class AssignedValues(Unviewed):
     """The values of the elements that are set.
 
-    `values` is an array with the axes of `Places.put` where there are points. Else it is a source, in which axes may be
+    `values` is an array with the axes of `Picked.put` where there are points. Else it is a source, in which axes may be
     of length 1; those that are None in `along` it lacks.
     """
 
     footprint = None
 
-    def __init__(self, places: Places, values: Source | np.ndarray, along: tuple[int | None, ...] = ()) -> None:
+    def __init__(self, places: Picked, values: Source | np.ndarray, along: tuple[int | None, ...] = ()) -> None:
         self._places, self._values, self._along = places, values, along
         self.parts = [] if isinstance(values, np.ndarray) else [values]
         self.how = (places, values if isinstance(values, np.ndarray) else None, along)

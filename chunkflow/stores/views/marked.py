@@ -327,7 +327,7 @@ class PlacesSource(Unviewed):
         """See `Source.close`."""
 
 
-class Places:
+class WantedPlaces:
     """The places of wanted elements, as an array to open."""
 
     def __init__(self, marks: Marks, *, axes: bool) -> None:

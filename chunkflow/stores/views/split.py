@@ -14,6 +14,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, keep_chunks
+from chunkflow.stores.strides import merged_view
 
 
 def split_axes(shape: Shape, wanted: Shape) -> tuple[Shape, ...] | None:
@@ -72,10 +73,8 @@ class SplitSource:
         for behind, place in self._runs(region):
             part = out[place]
             sides = shape_of(behind)
-            merged = part.view()
-            try:
-                merged.shape = sides
-            except (AttributeError, ValueError):  # its elements do not lie so
+            merged = merged_view(part, sides, [len(axes) for axes in self._parts])
+            if merged is None:  # its elements do not lie so
                 found = np.empty(sides, self.spec.dtype)
                 self._source.read(behind, found)
                 part[...] = found.reshape(part.shape)
