@@ -18,6 +18,7 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape, count, fit, regions, shape_of, shift, whole
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentTypeError, WriteError
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source, Unviewed
@@ -30,6 +31,9 @@ STRIP = 256 << 10
 """Bytes that are looked at together where there are no chunks."""
 
 ALL: tuple[Any, ...] = (slice(None),)
+
+SENT = 64_000_000
+"""Bytes of marks that a message may hold."""
 
 ROW = 16
 """Bytes that the place of a wanted element takes while it is moved, beside the element."""
@@ -59,10 +63,13 @@ class Marks:
     dtype = np.dtype(bool)
 
     def __reduce__(self) -> Any:
-        raise ArgumentTypeError(
-            "a mask that was counted is not pickled: pickle the array and the expression of the mask, and index the "
-            "one by the other where both are unpickled"
-        )
+        if self._flat.nbytes > SENT:
+            raise ArgumentTypeError(
+                f"a mask that was counted, of {format_bytes(self._flat.nbytes)}, is not pickled: pickle the array and "
+                "the expression of the mask, and index the one by the other where both are unpickled. Up to "
+                f"{format_bytes(SENT)} travel"
+            )
+        return _received, (self.shape, self._flat.tobytes())
 
     def __init__(self, shape: Shape, room: int) -> None:
         self.shape, self.width = shape, count(shape[-1], 8)
@@ -146,6 +153,13 @@ class Marks:
         row, column = np.divmod(bits, self.width * 8)
         found: np.ndarray = row * self.shape[-1] + column
         return found
+
+
+def _received(shape: Shape, bits: bytes) -> Marks:
+    """Marks that came in a message."""
+    marks = Marks(shape, len(bits))
+    marks._flat[:] = np.frombuffer(bits, np.uint8)
+    return marks.counted()
 
 
 def _zeros(number: int, dtype: np.dtype, room: int) -> np.ndarray:

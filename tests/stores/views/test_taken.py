@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,15 @@ def test_marks_know_places_and_ranks(mask: np.ndarray, data: st.DataObject) -> N
     np.testing.assert_array_equal(marks.rank(np.arange(mask.size)), np.cumsum(mask) - mask.reshape(-1))
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(places))] * 2)))
     np.testing.assert_array_equal(np.concatenate([np.empty(0, int), *marks.places(start, stop)]), places[start:stop])
+
+
+def test_marks_travel_as_far_as_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = np.random.default_rng(0).random((7, 30)) < 0.3
+    marks = Marks(mask.shape, 1 << 20)
+    marks[0:7, 0:30] = mask
+    received = pickle.loads(pickle.dumps(marks.counted()))
+    assert received.number == mask.sum()
+    np.testing.assert_array_equal(np.concatenate(list(received.places(0, received.number))), np.flatnonzero(mask))
+    monkeypatch.setattr("chunkflow.stores.views.marked.SENT", 10)
+    with pytest.raises(cf.errors.ArgumentTypeError, match="Up to 10 B travel"):
+        pickle.dumps(marks)
