@@ -37,6 +37,7 @@ from chunkflow.api.statistics.quantile import (
     quantile,
     unique,
 )
+from chunkflow.api.statistics.sort import argsort, sort
 from chunkflow.api.stencil.gradient import gradient
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
@@ -88,6 +89,7 @@ __all__ = [
     "apply_ufunc",
     "argmax",
     "argmin",
+    "argsort",
     "argwhere",
     "average",
     "bincount",
@@ -161,6 +163,7 @@ __all__ = [
     "repeat",
     "roll",
     "sliding_window_view",
+    "sort",
     "stack",
     "std",
     "store",

@@ -150,6 +150,8 @@ CASES: dict[str, Case] = {
     "quantile": Case(("x", 0.75), lambda x: np.quantile(x, 0.75)),
     "nanpercentile": Case(("x", [10, 75]), lambda x: np.nanpercentile(x, [10, 75], axis=1), {"axis": 1}),
     "nanquantile": Case(("x", 0.75), lambda x: np.nanquantile(x, 0.75)),
+    "sort": Case(("x",), lambda x: np.sort(x, 0), {"axis": 0}),
+    "argsort": Case(("x",), lambda x: np.argsort(x, stable=True), {"stable": True}),
     "topk": Case(("x", 2), lambda x: np.sort(x)[:, :-3:-1]),
     "histogram": Case(("x",), lambda x: np.histogram(x)[0], lazy=False),
     "bincount": Case(("j",), np.bincount, lazy=False, depends=True),

@@ -15,6 +15,7 @@ from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
 from chunkflow.kernels.scan import running_extreme
 from chunkflow.kernels.statistics.histogram import TopK, histogrammed
+from chunkflow.kernels.statistics.sorting import of_lines
 
 rng = np.random.default_rng(4)
 X = rng.integers(-9, 9, (6, 7)) / 2
@@ -59,6 +60,11 @@ def test_the_largest_and_smallest(k: int) -> None:
         kernel, box = TopK(1, k), whole(X.shape)
         found = kernel.fold(None, [Foreign(x)], op, Grid(X.shape, X.shape), (0, 0), box)
         same(kernel.finish(found, op, box), np.flip(np.sort(x, 1), 1)[:, :k] if k > 0 else np.sort(x, 1)[:, :-k])
+
+
+def test_sorted_lines() -> None:
+    for fn, sorts in ((np.sort, np.sort), (np.partition, np.sort), (np.argsort, np.argsort)):
+        same(of_lines(Foreign(HOLES), fn, 0, {"kind": "stable", "kth": 2}), sorts(HOLES, 0))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])

@@ -45,6 +45,7 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     np.where: (MASK,), np.choose: (MASK, [X, Y]), np.compress: ([True, False, True], X), np.extract: (MASK, X),
     np.searchsorted: (np.sort(LINE), X), np.take_along_axis: (X, np.argsort(X, axis=1)),
     np.linalg.lstsq: (np.vander(np.arange(1.0, len(X) + 1), 3).tolist(), X[:, :, 0]),
+    **dict.fromkeys((np.partition, np.argpartition), (X, 2)),
     np.unravel_index: (np.argsort(X, axis=1), (2, 2)), np.result_type: (X, "f4"),
     np.lib.stride_tricks.sliding_window_view: (LINE, 3), np.convolve: (LINE, [1.0, 2]), np.correlate: (LINE, [1.0, 2]),
 }  # fmt: skip
@@ -65,7 +66,7 @@ VALUES: dict[str, Any] = {
     "overwrite_input": True, "period": 3.0, "posinf": 3.0, "prepend": 0, "range": (-2.0, 2.0), "rcond": 0.1,
     "returned": True,
     "right": 7.0, "rowvar": False,
-    "rtol": 0.5, "s": (4, 3), "shape": (3,), "subok": True, "weights": Y, "where": MASK, "x": X, "y": Y,
+    "rtol": 0.5, "s": (4, 3), "shape": (3,), "stable": True, "subok": True, "weights": Y, "where": MASK, "x": X, "y": Y,
 }  # fmt: skip
 """What is given for a parameter of this name."""
 
@@ -81,6 +82,9 @@ OWN: dict[tuple[Any, str], Any] = {
     **{(fn, "mode"): "wrap" for fn in (np.take, np.choose)}, (np.convolve, "mode"): "same",
     (np.correlate, "mode"): "same", (np.searchsorted, "side"): "right",
     (np.linalg.norm, "ord"): 3,
+    **{(fn, "kind"): "stable" for fn in (np.sort, np.argsort)},
+    **{(fn, "order"): None for fn in (np.sort, np.argsort, np.partition, np.argpartition)},
+    **{(fn, "kind"): "introselect" for fn in (np.partition, np.argpartition)},
     (np.nanmean, "dtype"): "f4",
 }  # fmt: skip
 """The same, for one function."""

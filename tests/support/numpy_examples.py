@@ -178,6 +178,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
         lambda x, **_: np.take_along_axis(x, np.argmax(x, axis=1, keepdims=True), axis=1),
         lambda x, **_: np.take_along_axis(x, np.argsort(Y, axis=0), axis=0),
     ],
+    np.sort: [lambda n, **_: np.sort(n, axis=0), lambda x, **_: np.sort(x, None)],
+    np.argsort: [lambda n, **_: np.argsort(n, 1, stable=True)],
+    np.partition: [lambda n, **_: np.partition(n, 2, axis=1), lambda x, **_: np.partition(x, (3, -1), None)],
+    np.argpartition: [lambda n, **_: np.argpartition(n, [0, 1, 2, 3, 4, 5], axis=0) * 0],
     np.unravel_index: [
         lambda i, **_: np.unravel_index(i, (20, 1, 13)),
         lambda i, **_: np.unravel_index(i, (20, 13), order="F"),

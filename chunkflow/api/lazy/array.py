@@ -333,6 +333,7 @@ class Array(Collection):
 
     sum, prod, mean, var, std = map(_function, (np.sum, np.prod, np.mean, np.var, np.std))
     min, max, any, all = map(_function, (np.min, np.max, np.any, np.all))
+    argsort, argpartition = map(_function, (np.argsort, np.argpartition))
     argmin, argmax, cumsum, cumprod = map(_function, (np.argmin, np.argmax, np.cumsum, np.cumprod))
     squeeze, swapaxes, repeat, dot = map(_function, (np.squeeze, np.swapaxes, np.repeat, np.dot))
 

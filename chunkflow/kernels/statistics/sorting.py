@@ -1,0 +1,27 @@
+"""Sorted lines of a block, and the places from which their elements come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chunkflow.kernels.protocol import is_trial
+
+OTHERS: dict[Callable[..., Any], Callable[..., Any]] = {np.partition: np.sort, np.argpartition: np.argsort}
+"""CuPy's functions in place of its partitions, which do not know where NaN belongs."""
+
+
+def of_lines(block: Any, fn: Callable[..., Any], axis: int, how: dict[str, Any]) -> Any:
+    """What one of NumPy's functions that sort gives of whole lines.
+
+    CuPy's sorting is stable, and has no other kind.
+    """
+    if not isinstance(block, np.ndarray):
+        return OTHERS.get(fn, fn)(block, axis=axis)
+    # NumPy's sorting takes copies of a line and of its places from the system, where a trial does not see them.
+    spare = np.empty(block.shape[axis] * (block.itemsize + 8), "u1") if is_trial() else None
+    found = fn(block, axis=axis, **how)
+    del spare
+    return found

@@ -1,0 +1,89 @@
+"""Sorting along an axis is NumPy's, of arrays in any store and of expressions, within the budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from support.devices import Place, on_cpu_and_gpu, same
+from support.examples import examples
+
+import chunkflow as cf
+from chunkflow import errors
+
+DTYPES = ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c16", ">f8")
+HOLES = np.random.default_rng(0).integers(-9, 9, (6, 5, 70)) / 4
+HOLES[1, 2, 3::9] = np.nan
+
+
+@given(
+    npst.arrays(st.sampled_from(DTYPES), npst.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6)), st.data()
+)
+@settings(max_examples=examples(1), deadline=None)
+def test_as_numpy(x: np.ndarray, data: Any) -> None:
+    axis = data.draw(st.none() | st.integers(-x.ndim, x.ndim - 1))
+    stable, budget = data.draw(st.sampled_from([None, True])), data.draw(st.sampled_from(["16kB", "64MB"]))
+    run = {"budget": budget, "device": "cpu"}
+    right = x.astype(x.dtype.newbyteorder("="))
+    same(cf.sort(x, axis, stable=stable, **run), np.sort(right, axis, stable=stable))
+    same(cf.argsort(x, axis, kind="stable", **run), np.argsort(right, axis, kind="stable"))
+    lazy = cf.open(x)[...]
+    same(np.sort(lazy, axis).compute(**run), np.sort(right, axis))
+    length = x.size if axis is None else x.shape[axis]
+    kth = data.draw(st.lists(st.integers(-length, length - 1), min_size=1, max_size=3)) if length else [0]
+    parted = np.partition(lazy, kth, axis).compute(**run)
+    same(np.sort(parted, axis), np.sort(right, axis))
+    same(np.take(parted, kth, axis if length else 0), np.take(np.sort(right, axis), kth, axis)) if length else None
+    places = np.argpartition(lazy, kth, axis).compute(**run)
+    flat = right.reshape(-1) if axis is None else right
+    along = 0 if axis is None else axis
+    same(np.sort(np.take_along_axis(flat, places, along), along), np.sort(right, axis))
+
+
+@on_cpu_and_gpu
+def test_stores_and_devices(place: Place, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", HOLES)
+    zarr.create_array(tmp_path / "x.zarr", shape=HOLES.shape, dtype="f8", chunks=(2, 5, 16))[...] = HOLES
+    device = place.device()
+    for source in (HOLES, tmp_path / "x.npy", tmp_path / "x.zarr"):
+        for axis in (0, 2):
+            same(cf.sort(source, axis, device=device), np.sort(HOLES, axis))
+            lazy = np.argsort(cf.open(source) * 2, axis, stable=True)
+            same(lazy.compute(device=device), np.argsort(HOLES, axis, stable=True))
+        same(cf.sort(source, None, device=device), np.sort(HOLES, None))
+        same(np.sort(np.partition(cf.open(source), 3).compute(device=device)), np.sort(HOLES))
+    cf.sort(tmp_path / "x.zarr", 1, out=tmp_path / "y.zarr", device=device)
+    same(zarr.open_array(tmp_path / "y.zarr")[...], np.sort(HOLES, 1))
+
+
+def test_a_line_that_does_not_fit() -> None:
+    x = np.ones((3, 9999))
+    for make in (cf.sort, cf.argsort):
+        with pytest.raises(cf.BudgetError, match="raise budget= to at least") as caught:
+            make(x, budget="16kB", device="cpu")
+        assert make(x, budget=caught.value.smallest, device="cpu").shape == x.shape
+    assert cf.sort(x, 0, budget="16kB", device="cpu").shape == x.shape
+    with pytest.raises(cf.BudgetError):
+        np.sort(cf.open(x), None).compute(budget="160kB", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda x: cf.sort(x, 3), errors.ArgumentError, "axis=3"),
+        (lambda x: cf.sort(x, kind="odd"), errors.ArgumentError, "odd"),
+        (lambda x: cf.argsort(x, kind="stable", stable=True), errors.ArgumentError, "same time"),
+        (lambda x: cf.sort(x, order="a"), errors.ArgumentError, "fields"),
+        (lambda x: np.partition(cf.open(x), 70), errors.ArgumentError, "kth=70"),
+        (lambda x: np.argpartition(cf.open(x), [[1]]), errors.ArgumentTypeError, "kth"),
+    ],
+)
+def test_refusals(call: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        call(HOLES)
