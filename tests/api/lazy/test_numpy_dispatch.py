@@ -193,7 +193,7 @@ NOT_ASKED = {
     *((fn, name) for fn in (np.nanvar, np.nanstd) for name in ("ddof", "correction", "mean")),
     (np.nanstd, "where"),
     *((np.pad, "pad_width"), (np.pad, "constant_values"), (np.repeat, "repeats"), (np.roll, "shift")),
-    *((np.select, "default"), (np.take, "indices")),
+    *((np.select, "default"), (np.take, "indices"), (np.partition, "kth"), (np.argpartition, "kth")),
     *((np.lib.stride_tricks.sliding_window_view, "window_shape"), (np.trapezoid, "dx")),
 }
 """Arguments that NumPy makes arrays of without asking them, where no other is lazy."""
