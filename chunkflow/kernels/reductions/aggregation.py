@@ -23,6 +23,24 @@ from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summ
 Value = tuple[Any, ...]
 
 
+@dataclass(frozen=True, init=False)
+class Each:
+    """Merges partial results one by one, each with its own ufunc; what is None stays so."""
+
+    ufuncs: tuple[Any, ...]
+
+    def __init__(self, *ufuncs: Any) -> None:
+        object.__setattr__(self, "ufuncs", ufuncs)
+
+    def __call__(self, left: Value, right: Value) -> Value:
+        pairs = zip(self.ufuncs, left, right, strict=False)
+        return tuple([None if b is None else f(a, b, out=b) for f, a, b in pairs])
+
+    def anew(self, left: Value, right: Value) -> Value:
+        """Overwrites neither: they may be views of the same results."""
+        return tuple([None if b is None else f(a, b) for f, a, b in zip(self.ufuncs, left, right, strict=False)])
+
+
 @dataclass(frozen=True)
 class Aggregation:
     """A reduction as three functions.
@@ -114,7 +132,7 @@ def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
     """``min`` or ``max``, of a function of the elements; or ``fmin``, ``fmax``, which skip NaN."""
     return Aggregation(
         lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
-        _each(UFUNCS[name]),
+        Each(UFUNCS[name]),
         lambda found: found,
         data_independent=True,
     )
@@ -131,7 +149,7 @@ def begun_extreme(name: str, begin: Begin, *, masked: bool) -> Aggregation:
         found = reduce(name, without(x, first, where, skip=False)[0], axes)
         return (ufunc(found, first),)
 
-    return Aggregation(_of(chunk, masked), _each(ufunc), lambda found: found, data_independent=True)
+    return Aggregation(_of(chunk, masked), Each(ufunc), lambda found: found, data_independent=True)
 
 
 @lru_cache
@@ -142,7 +160,7 @@ def truth(name: str, *, masked: bool) -> Aggregation:
     def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
         return (reduce(name, without(x, neutral, where, skip=False)[0], axes),)
 
-    return Aggregation(_of(chunk, masked), _each(UFUNCS[name]), lambda found: found, data_independent=True)
+    return Aggregation(_of(chunk, masked), Each(UFUNCS[name]), lambda found: found, data_independent=True)
 
 
 @lru_cache
@@ -150,7 +168,7 @@ def spread() -> Aggregation:
     """Greatest minus least element."""
     return Aggregation(
         lambda x, axes, box: (reduce("min", x, axes), reduce("max", x, axes)),
-        _each(np.minimum, np.maximum),
+        Each(np.minimum, np.maximum),
         lambda least, most: most - least,
         data_independent=True,
     )
@@ -160,7 +178,7 @@ def spread() -> Aggregation:
 def nonzero() -> Aggregation:
     """Number of elements that are not zero."""
     return Aggregation(
-        lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, data_independent=True
+        lambda x, axes, box: (_count(x != 0, axes),), Each(np.add), lambda found: found, data_independent=True
     )
 
 
@@ -176,7 +194,7 @@ def product(
     def aggregate(found: Any) -> Any:
         return (found if begin is None else found * begin.value.astype(wide)).astype(result)
 
-    return Aggregation(_of(chunk, masked), _each(np.multiply), aggregate, data_independent=not skip)
+    return Aggregation(_of(chunk, masked), Each(np.multiply), aggregate, data_independent=not skip)
 
 
 @lru_cache
@@ -207,7 +225,15 @@ def total(
 
     copies, strip = 4.0 if tight else 2.0, 0 if of is None else STRIP
     less = total(wide, result, of, power, skip=skip, masked=masked, begin=begin, brief=True) if tight else None
-    return Aggregation(_of(chunk, masked), _plus, aggregate, copies, strip, data_independent=not skip, brief=less)
+    return Aggregation(
+        _of(chunk, masked),
+        _plus if tight else Each(np.add, np.add),
+        aggregate,
+        copies,
+        strip,
+        data_independent=not skip,
+        brief=less,
+    )
 
 
 @lru_cache
@@ -234,7 +260,7 @@ def average(
         return *_begun(reduce("sum", x, axes, wide), tight), _number(x, mask, axes)
 
     def merge(left: Value, right: Value) -> Value:
-        return *_plus(left[:2], right[:2]), *_each(np.add)(left[2:], right[2:])
+        return *_plus(left[:2], right[:2]), *Each(np.add)(left[2:], right[2:])
 
     def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
         mean = (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
@@ -244,7 +270,8 @@ def average(
     less = None
     if tight:
         less = average(wide, result, count, skip=skip, masked=masked, counted=counted, brief=True)
-    return Aggregation(_of(chunk, masked), merge, aggregate, copies, data_independent=not skip, brief=less)
+    joined = merge if tight else Each(np.add, np.add, np.add)
+    return Aggregation(_of(chunk, masked), joined, aggregate, copies, data_independent=not skip, brief=less)
 
 
 def weighted(
@@ -393,11 +420,6 @@ def squares(x: Any) -> Any:
         return x.real * x.real + x.imag * x.imag
     x *= x
     return x
-
-
-def _each(*fns: Any) -> Callable[[Value, Value], Value]:
-    """Merge partial results one by one, each with its own function."""
-    return lambda left, right: tuple([f(a, b, out=b) for f, a, b in zip(fns, left, right, strict=False)])
 
 
 def _begun(found: Any, tight: bool) -> Value:

@@ -1,8 +1,8 @@
 """Reductions of windows that slide along axes. No array of all windows is made: each block is worked on in parts.
 
 What is combined from parts is found by doubling. Results of windows of one element are merged with those beside them
-to results of two, these to results of four, and so on. A window of seven is one of four, one of two and one of one. So
-a window of w elements takes at most 2 log2(w) steps, each over all windows at once, and no step depends on elements
+to results of two, and so on. A window of six is two of three, one of seven is one of one and one of six. So a window
+of w elements takes at most 2 log2(w) steps, each over all windows at once, and no step depends on elements
 beyond the window: an infinity or NaN stays in the windows that have it, and sums lose no digits to what has left.
 
 The method is Hillis and Steele's, "Data Parallel Algorithms" (1986), for windows in the place of prefixes.
@@ -21,12 +21,12 @@ from chunkflow.core.grid import Grid, Region, Shape, fit, regions, shape_of, who
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.windows import Windows, strided
 from chunkflow.kernels.protocol import Kernel
-from chunkflow.kernels.reductions.aggregation import Aggregation, Value
+from chunkflow.kernels.reductions.aggregation import Aggregation, Each, Value
 from chunkflow.kernels.reductions.tiled import STRIP
 from chunkflow.kernels.stencil.overlap import Halo, narrowed
 
-PART = 12 << 10
-"""Elements of a part on the CPU: memory of less than 128 KiB is not asked of the system for each step."""
+PART = 32 << 10
+"""Elements of a part on the CPU: the steps between fit the cache, and a call costs little beside each."""
 
 SHORTEST = 64
 """Elements along the fastest axis that a part keeps, if there are as many: shorter runs are slow."""
@@ -54,41 +54,35 @@ class ByDoubling:
         ndim = x.ndim
         with np.errstate(all="ignore"):
             value = self.how.chunk(x[..., None], (ndim,), (*whole(x.shape), slice(0, 1)))
+            merge = _merging(self.how)
             for axis, width in zip(self.windows.axes, self.windows.widths, strict=True):
-                value = _doubled(value, self.how.merge, axis, width)
+                value = _doubled(value, merge, axis, width)
             found = self.how.aggregate(*value)
         return tuple([one[..., 0] for one in found]) if isinstance(found, tuple) else found[..., 0]
 
 
 def _doubled(value: Value, merge: Callable[[Value, Value], Value], axis: int, width: int) -> Value:
-    """Partial results of windows of `width`, along an axis, from those of single elements."""
-    found: Value | None = None
-    have, size = 0, 1
-    while True:
-        if width & size:
-            if found is None:
-                found = value
-            else:
-                beside = _from(value, axis, have)
-                found = merge(_first(found, axis, beside), beside)
-            have += size
-        if 2 * size > width:
-            assert found is not None
-            return found
-        beside = _from(value, axis, size)
-        value = merge(_first(value, axis, beside), beside)
-        size *= 2
+    """Partial results of windows of `width`, along an axis, from those of single elements; `merge` overwrites none."""
+    if width == 1:
+        return value
+    first = 1 if width % 2 else width // 2
+    rest = _doubled(value, merge, axis, width - first)
+    beside = _part(rest, axis, slice(first, None))
+    number = next((part.shape[axis] for part in beside if _is_array(part)), 0)
+    return merge(_part(value if first == 1 else rest, axis, slice(0, number)), beside)
 
 
-def _from(value: Value, axis: int, start: int) -> Value:
-    """Partial results from a place on, copied: a merge may overwrite them."""
-    return tuple([part[(*_before(axis), slice(start, None))].copy() if _is_array(part) else part for part in value])
+def _part(value: Value, axis: int, side: slice) -> Value:
+    """Partial results of some places along an axis."""
+    return tuple([part[(*_before(axis), side)] if _is_array(part) else part for part in value])
 
 
-def _first(value: Value, axis: int, like: Value) -> Value:
-    """Partial results of as many places as others are of."""
-    number = next((part.shape[axis] for part in like if _is_array(part)), 0)
-    return tuple([part[(*_before(axis), slice(0, number))] if _is_array(part) else part for part in value])
+def _merging(how: Aggregation) -> Callable[[Value, Value], Value]:
+    """The merge of an aggregation, of parts that it must not overwrite."""
+    merge = how.merge
+    if isinstance(merge, Each):
+        return merge.anew
+    return lambda left, right: merge(left, tuple([part.copy() if _is_array(part) else part for part in right]))
 
 
 def _is_array(part: Any) -> bool:
