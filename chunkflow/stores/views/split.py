@@ -111,6 +111,9 @@ def _along(sides: Region, shape: Shape) -> Iterator[tuple[slice, tuple[slice, ..
     >>> [run for run, _ in _along((slice(1, 3), slice(0, 2)), (4, 3))]
     [slice(3, 5, None), slice(6, 8, None)]
     """
+    if not shape:  # an axis of one element that is left out
+        yield slice(0, 1), ()
+        return
     last = len(shape) - 1
     while last > 0 and sides[last] == slice(0, shape[last]):
         last -= 1
@@ -119,7 +122,7 @@ def _along(sides: Region, shape: Shape) -> Iterator[tuple[slice, tuple[slice, ..
         start = 0
         for i, n in zip(outer, shape, strict=False):
             start = start * n + i
-        start *= shape[last] if shape else 1
+        start *= shape[last]
         begin, stop = (start + sides[last].start) * inner, (start + sides[last].stop) * inner
         place = [slice(i - side.start, i - side.start + 1) for i, side in zip(outer, sides, strict=False)]
         yield slice(begin, stop), (*place, *(slice(0, side.stop - side.start) for side in sides[last:]))
