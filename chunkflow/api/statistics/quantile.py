@@ -53,12 +53,14 @@ from chunkflow.api.stencil.windows import Slid, declare_windows, slid
 from chunkflow.core.axes import as_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.units import format_bytes
+from chunkflow.core.windows import Windows
 from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.statistics.distinct import Distinct, TooManyValuesError
 from chunkflow.kernels.statistics.quantile import WholeLines
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
+from chunkflow.kernels.stencil.window_ranks import LONGEST, ByRank
 from chunkflow.kernels.stencil.windows import ByLine
 from chunkflow.stores import spec_of
 
@@ -351,13 +353,17 @@ def _quantiles(
 
 
 def _of_windows(make: Make, x: Any, which: Slid, keepdims: bool, options: Options) -> Request:
-    """Quantiles of windows: each is a line of its own."""
+    """Quantiles of windows: each long one is copied to a line of its own."""
     given = spec_of(x)
     check_numbers(given)
     wanted, number = make(given.dtype), math.prod(which.windows.widths)
     lines = WholeLines(wanted.rule(number), which.windows.dims, wanted.single, False, wanted.of_lines)
     first = () if wanted.single else (None,)
-    return Request(declare_windows(lambda spec, windows: ByLine(lines, windows), which, keepdims, first), (x,), options)
+
+    def of(spec: ArraySpec, windows: Windows) -> ByRank | ByLine:
+        return ByRank(lines, windows) if 0 < number <= LONGEST else ByLine(lines, windows)
+
+    return Request(declare_windows(of, which, keepdims, first), (x,), options)
 
 
 @operation

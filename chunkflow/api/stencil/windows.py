@@ -31,6 +31,7 @@ from chunkflow.graph.nodes import Lazy, Node, ViewNode, node_of, remembered
 from chunkflow.graph.windows import Sliding, windowed, windows_of
 from chunkflow.kernels.reductions.aggregation import Aggregation
 from chunkflow.kernels.stencil.overlap import Halo, with_halo
+from chunkflow.kernels.stencil.window_ranks import ByRank
 from chunkflow.kernels.stencil.windows import ByDoubling, ByLine, ByPlace, WindowKernel
 from chunkflow.stores import spec_of
 
@@ -168,7 +169,7 @@ def reduced_by(how: Aggregation, windows: Windows) -> ByDoubling | ByPlace:
 
 
 def declare_windows(
-    of: Callable[[ArraySpec, Windows], ByDoubling | ByPlace | ByLine],
+    of: Callable[[ArraySpec, Windows], ByDoubling | ByPlace | ByLine | ByRank],
     which: Slid,
     keepdims: bool = False,
     first: tuple[None, ...] = (),

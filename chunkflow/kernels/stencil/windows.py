@@ -24,6 +24,7 @@ from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.reductions.aggregation import Aggregation, Each, Value
 from chunkflow.kernels.reductions.tiled import STRIP
 from chunkflow.kernels.stencil.overlap import Halo, narrowed
+from chunkflow.kernels.stencil.window_ranks import ByRank
 
 PART = 32 << 10
 """Elements of a part on the CPU: the steps between fit the cache, and a call costs little beside each."""
@@ -152,7 +153,7 @@ class WindowKernel(Kernel):
         Whether the windows' axes stay, with one element.
     """
 
-    of: ByDoubling | ByPlace | ByLine
+    of: ByDoubling | ByPlace | ByLine | ByRank
     windows: Windows
     depth: tuple[Halo, ...]
     keepdims: bool = False

@@ -141,6 +141,21 @@ def test_quantiles_are_numpys(case: dict[str, Any], dtype: str) -> None:
         same(np.percentile(windows, 30, dims).compute(**run), np.percentile(right, 30, dims))  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("widths", [(2,), (31,), (32,), (33,), (5, 5), (2, 16)])
+@pytest.mark.parametrize("q", [[0, 0.3, 0.5, 1], 0.5])
+def test_order_statistics_of_short_and_long_windows_are_numpys(widths: tuple[int, ...], q: Any) -> None:
+    """Infinities and NaN are in just the windows that have them; some windows have NaN alone."""
+    x = noise((60, 20), "f4", 0)
+    x[10:50, 3:10] = np.nan
+    axes = tuple(range(len(widths)))
+    right, windows = sliding_window_view(x, widths, axes), sliding_window_view(cf.open(x), widths, axes)
+    dims = tuple(range(2, right.ndim))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for fn in (np.quantile, np.nanquantile):
+            same(fn(windows, q, dims).compute(device="cpu"), fn(right, q, dims))  # type: ignore[attr-defined]
+
+
 @settings(max_examples=20)
 @given(case=cases())
 def test_windows_themselves_are_numpys(case: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -168,7 +183,7 @@ def test_kernels_of_windows(place: Place) -> None:
     x = np.random.default_rng(0).standard_normal((40, 7, 6))
     x[3, 2, 1] = np.nan
     windows, right = sliding_window_view(cf.open(x), (5, 2), (0, 2)), sliding_window_view(x, (5, 2), (0, 2))
-    for name in ("sum", "mean", "std", "min", "any", "median", "nanmax", "nanstd"):
+    for name in ("sum", "mean", "std", "min", "any", "median", "nanmedian", "nanmax", "nanstd"):
         got = reduced(name, windows, (3, 4)).compute(device=place.device())
         np.testing.assert_allclose(place.host(got), reduced(name, right, (3, 4)), rtol=1e-12)
     place_of = np.argmax(sliding_window_view(cf.open(x), 5, 0), axis=-1).compute(device=place.device())
