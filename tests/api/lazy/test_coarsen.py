@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from support.devices import CHECKING, CPU, Place, on_cpu_and_gpu
 
 import chunkflow as cf
+from chunkflow.core.grid import whole
 from chunkflow.engine.trial import STAGED_BYTES
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.stores.views.split import SplitSource, split_axes
 from chunkflow.testing import CountingSource
 
 
@@ -91,12 +93,14 @@ def test_a_reshape_that_splits_axes_is_a_view(
     )
 
 
-def test_a_reshape_that_leaves_an_axis_out(tmp_path: Path) -> None:
+def test_a_reshape_that_leaves_an_axis_out() -> None:
     x = np.arange(24.0).reshape(4, 6, 1)
-    np.save(tmp_path / "x.npy", x)
-    lazy = cf.open(tmp_path / "x.npy")
-    for shape in ((4, 6), (2, 2, 6), (4, 6, 1, 1), (1, 4, 6)):
-        np.testing.assert_array_equal((lazy.reshape(shape) + 1).compute(device="cpu"), x.reshape(shape) + 1)
+    for shape in ((4, 6), (2, 2, 6), (4, 6, 1, 1)):
+        parts = split_axes(x.shape, shape)
+        assert parts is not None
+        got = np.empty(shape)
+        SplitSource(CountingSource(x), parts).read(whole(shape), got)
+        np.testing.assert_array_equal(got, x.reshape(shape))
 
 
 @on_cpu_and_gpu
