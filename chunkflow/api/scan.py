@@ -221,7 +221,7 @@ def diff(
     check_int("axis", axis)
     times = check_int("n", n, 0, ": it says how often differences are taken")
     ends = [None if a is None else _edge(a, spec_of(x).shape, axis) for a in (prepend, append)]
-    parts = [a for a in (ends[0], x, ends[1]) if a is not None]
+    parts = [a for a in (ends[0], x, ends[1]) if a is not None] if times else [x]  # NumPy adds to what it subtracts
     array = x if len(parts) == 1 else join.joined(parts, axis)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:

@@ -188,8 +188,13 @@ def _taken(options: Options) -> int:
 # -- Stand-ins -----------------------------------------------------------------------------------------------
 
 
+def placeholder(dtype: np.dtype) -> np.ndarray:
+    """The element that stands for all of an array: 1, but of integers 0, a place that every table has."""
+    return np.array(0 if dtype.kind in "iu" else 1, dtype)
+
+
 def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
-    """Ones in place of results: arrays that take no memory, or sources in place of files."""
+    """Placeholders for results: arrays that take no memory, or sources in place of files."""
     return tuple([_ones(spec) if spec.storage.in_memory else _StandIn(spec) for spec in specs])
 
 
@@ -199,21 +204,21 @@ def is_stand_in(result: Any) -> bool:
 
 
 def _ones(spec: ArraySpec) -> np.ndarray:
-    """Ones that lie as the result would: whether a function copies them, which takes memory, depends on that.
+    """Placeholders that lie as the result would: whether a function copies them, which takes memory, depends on that.
 
-    Zeros of the kernel's stand for many ones: pages that nobody touches are not there.
+    Zeros of the kernel's stand for many: pages that nobody touches are not there.
     """
     order: Literal["C", "F"] = "F" if spec.order == tuple(reversed(range(len(spec.shape)))) else "C"
     if spec.nbytes <= FILLED:
-        return np.ones(spec.shape, spec.dtype, order)
+        return np.full(spec.shape, placeholder(spec.dtype), spec.dtype, order)
     try:
         return np.ndarray(spec.shape, spec.dtype, mmap(-1, spec.nbytes), order=order)
     except (OSError, OverflowError, ValueError):
-        return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
+        return np.broadcast_to(placeholder(spec.dtype), spec.shape)
 
 
 class _StandIn:
-    """A source of ones in place of a file that a pass would have written."""
+    """A source of placeholders in place of a file that a pass would have written."""
 
     footprint: Footprint | None = None
 
@@ -225,7 +230,7 @@ class _StandIn:
         return self
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        out[...] = 1
+        out[...] = placeholder(out.dtype)
 
     def view(self, region: Region) -> np.ndarray | None:
         return None

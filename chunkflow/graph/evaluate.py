@@ -25,7 +25,7 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
-from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, refuse_ahead, stand_ins
+from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, refuse_ahead, stand_ins
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
@@ -428,10 +428,10 @@ def _is_busy(plan: Plan) -> bool:
 
 
 def placeholders(nodes: Sequence[Node]) -> dict[Node, Any]:
-    """Sources in place of nodes that are not computed yet: ones, which take no memory."""
+    """Sources in place of nodes that are not computed yet: placeholders, which take no memory."""
 
     def ones(spec: ArraySpec) -> Any:
-        return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
+        return np.broadcast_to(placeholder(spec.dtype), spec.shape)
 
     return {
         node: tuple(map(ones, node.specs)) if isinstance(node, OpNode) and len(node.specs) > 1 else ones(node.spec)
@@ -464,7 +464,7 @@ FEW = 64
 
 
 def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
-    """Specs of an operation's results: from its declaration, a call on ones, or a trial call on real elements.
+    """Specs of an operation's results: from its declaration, a call on placeholders, or a trial call on real elements.
 
     The user's own functions are never called on made-up elements.
     """
@@ -491,7 +491,7 @@ def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
 
 
 def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
-    """Specs of the results of one of our own operations, from a block of ones."""
+    """Specs of the results of one of our own operations, from a block of placeholders."""
     declared, kernel = op.declared, op.declared.kernel
     assert kernel is not None
     nest = declared.nest
@@ -502,8 +502,9 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     full = not flat and shapes is None
     sides = tuple(n if a in nest.whole and full else min(n, 1) for a, n in enumerate(nest.extents))
     box = grid.whole(sides)
+    places = op.request.elementwise  # elements may be places in tables; others may be weights, which are not all 0
     blocks = [
-        np.ones(grid.shape_of(operand.region(box)), node.spec.dtype)
+        np.full(grid.shape_of(operand.region(box)), placeholder(node.spec.dtype) if places else 1, node.spec.dtype)
         for node, operand in zip(op.inputs, nest.operands, strict=True)
     ]
     with np.errstate(all="ignore"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.budgets import MB, SLACK, traced
 from support.devices import CHECKING, Place, everywhere, same
 
+import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.scan import cumprod, cumsum, diff, ffill, maximum_accumulate, minimum_accumulate
 from chunkflow.testing import CountingSource, filled
@@ -191,6 +192,14 @@ def test_differences_as_numpy(case: dict[str, Any], n: int) -> None:
     expected = np.diff(x, n, axis)
     assert got.dtype == expected.dtype.newbyteorder("=")
     np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_differences_of_what_is_added(n: int) -> None:
+    x = np.arange(6).reshape(2, 3) ** 2
+    same(diff(x, n, 0, prepend=1, append=[[1, 2, 3]], device="cpu"), np.diff(x, n, 0, prepend=1, append=[[1, 2, 3]]))
+    lazy = np.diff(cf.open(x), n, prepend=1.5)
+    same(lazy.compute(device="cpu"), np.diff(x, n, prepend=1.5))
 
 
 @everywhere

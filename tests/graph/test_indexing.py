@@ -241,6 +241,16 @@ def test_tables_of_several_dimensions(place: Place) -> None:
         x[rows * 2].compute(device=device)
 
 
+@on_cpu_and_gpu
+def test_tables_of_one_element(place: Place) -> None:
+    table, i, device = np.array([[2.5]]), np.zeros(5, int), place.device()
+    for x in (cf.open(i), cf.open(i) * 1, cf.open(np.zeros((5, 3))).argmax(1)):  # the last is a pass of its own
+        same(cf.take(table, x, 0).compute(device=device), np.take(table, i, 0))
+        same(cf.open(table)[x, x].compute(device=device), table[i, i])
+        same(np.choose(x, [7]).compute(device=device), np.choose(i, [7]))
+        same(np.unravel_index(x, (1, 1))[0].compute(device=device), i)
+
+
 @pytest.mark.parametrize("table", ["lazy", "large"])
 def test_tables_that_are_none(table: str) -> None:
     tables = {"lazy": cf.open(X) + 1, "large": np.broadcast_to(1.0, 1 << 28)}
