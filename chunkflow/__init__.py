@@ -28,6 +28,7 @@ from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, 
 from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
 from chunkflow.api.scan import cumprod, cumsum, diff, ffill, maximum_accumulate, minimum_accumulate
 from chunkflow.api.statistics.histogram import bincount, histogram, topk
+from chunkflow.api.statistics.histogramdd import histogram2d, histogramdd
 from chunkflow.api.statistics.quantile import (
     median,
     nanmedian,
@@ -121,6 +122,8 @@ __all__ = [
     "gram",
     "groupby_reduce",
     "histogram",
+    "histogram2d",
+    "histogramdd",
     "iteration_plan",
     "jax",
     "label_statistics",

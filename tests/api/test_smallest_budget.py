@@ -154,6 +154,8 @@ CASES: dict[str, Case] = {
     "argsort": Case(("x",), lambda x: np.argsort(x, stable=True), {"stable": True}),
     "topk": Case(("x", 2), lambda x: np.sort(x)[:, :-3:-1]),
     "histogram": Case(("x",), lambda x: np.histogram(x)[0], lazy=False),
+    "histogram2d": Case(("x", "y"), lambda x, y: np.histogram2d(x.ravel(), y.ravel())[0], lazy=False),
+    "histogramdd": Case((["x", "y"], 3), lambda x, y: np.histogramdd((x.ravel(), y.ravel()), 3)[0], lazy=False),
     "bincount": Case(("j",), np.bincount, lazy=False, depends=True),
     "unique": Case(("i",), np.unique, lazy=False, depends=True),
     "label_statistics": Case(("x", "i", "sum"), of_labels, lazy=False, depends=True),

@@ -14,7 +14,7 @@ from chunkflow.core.nest import Along, Output, nest
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
 from chunkflow.kernels.scan import running_extreme
-from chunkflow.kernels.statistics.histogram import TopK, histogrammed
+from chunkflow.kernels.statistics.histogram import TopK, counts_in_boxes, histogrammed
 from chunkflow.kernels.statistics.sorting import of_lines
 
 rng = np.random.default_rng(4)
@@ -60,6 +60,13 @@ def test_the_largest_and_smallest(k: int) -> None:
         kernel, box = TopK(1, k), whole(X.shape)
         found = kernel.fold(None, [Foreign(x)], op, Grid(X.shape, X.shape), (0, 0), box)
         same(kernel.finish(found, op, box), np.flip(np.sort(x, 1), 1)[:, :k] if k > 0 else np.sort(x, 1)[:, :-k])
+
+
+def test_counts_in_boxes() -> None:
+    edges = [np.array([-3, -1, 0.5, 2]), np.array([-4, 0, 1])]
+    expected = np.histogramdd((HOLES.ravel(), X.ravel()), edges)[0]
+    found = counts_in_boxes([Foreign(HOLES), Foreign(X)], edges, Foreign(np.ones(X.shape)), 6)
+    same(found, expected.reshape(-1))
 
 
 def test_sorted_lines() -> None:

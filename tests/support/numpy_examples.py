@@ -182,6 +182,14 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.argsort: [lambda n, **_: np.argsort(n, 1, stable=True)],
     np.partition: [lambda n, **_: np.partition(n, 2, axis=1), lambda x, **_: np.partition(x, (3, -1), None)],
     np.argpartition: [lambda n, **_: np.argpartition(n, [0, 1, 2, 3, 4, 5], axis=0) * 0],
+    np.histogram2d: [
+        lambda m, **_: np.histogram2d(m[:, 0], m[:, 1], 3, [(-2, 1), (0, 2)])[0],
+        lambda m, **_: np.histogram2d(m[:, 0], m[:, 1], [2, [-2.0, 0, 1]])[0],
+    ],
+    np.histogramdd: [
+        lambda m, **_: np.histogramdd(m, [[-2.0, 0, 1], 2, 1, 1], density=True)[0],
+        lambda m, **_: np.histogramdd([m[0], m[1], m[2]], 2, weights=m[3])[0],
+    ],
     np.unravel_index: [
         lambda i, **_: np.unravel_index(i, (20, 1, 13)),
         lambda i, **_: np.unravel_index(i, (20, 13), order="F"),

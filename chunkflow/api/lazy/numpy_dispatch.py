@@ -17,7 +17,7 @@ from chunkflow.api.linalg import gram, lstsq, product
 from chunkflow.api.rearrange import along, join, masks, rearrange
 from chunkflow.api.rearrange import take as places
 from chunkflow.api.reductions import extremes, nan, sums
-from chunkflow.api.statistics import histogram, quantile, sort
+from chunkflow.api.statistics import histogram, histogramdd, quantile, sort
 from chunkflow.api.stencil import gradient, windows
 from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
@@ -118,6 +118,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, nan, "nansum nanprod nanmean nanvar nanstd nanmin nanmax nanargmin nanargmax"),
     **_alike(np, quantile, "quantile percentile median nanquantile nanpercentile nanmedian"),
     **_alike(np, histogram, "histogram"),
+    **_alike(np, histogramdd, "histogram2d histogramdd"),
     **_alike(np, sort, "sort argsort partition argpartition"),
     **_alike(np, scan, "cumsum cumprod diff"),
     **_alike(np, product, "dot outer tensordot einsum"),

@@ -212,7 +212,7 @@ def histogram(
         # The extremes are results of a pass of their own, which the counts and the edges share.
         def run(x: Any, low: Any, high: Any, *weights: Any, **options: Any) -> Any:
             chosen = Options(**options)
-            between = supposed_range(node_of(low).spec.dtype) if is_dry() else _values((low, high), chosen)
+            between = supposed_range(node_of(low).spec.dtype) if is_dry() else values_of((low, high), chosen)
             found = _edges_between(spec, bins, between)
             tally = _histogram_of_blocks(bins, between, found, wtype, density)
             return execute(Request(over_everything(tally, chunks, HISTOGRAM), (x, *weights), chosen))
@@ -316,7 +316,7 @@ def bincount(
             if low < 0:
                 raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
             length, first = max(length, high + 1), low
-        _check_room(length, f"bincount up to {length - 1}")
+        check_room(length, f"bincount up to {length - 1}")
         try:
             found = execute(counted(0, length, chosen, beyond=False))
         except BudgetError:
@@ -379,7 +379,7 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
 # -- Expressions of a histogram whose range is not known before -------------------------------------------------
 
 
-def _values(arrays: Sequence[Any], options: Options) -> tuple[Any, ...]:
+def values_of(arrays: Sequence[Any], options: Options) -> tuple[Any, ...]:
     """Elements of arrays without dimensions, or of expressions of them."""
     nodes = [node_of(array) for array in arrays]
     with ExitStack() as stack:
@@ -446,7 +446,7 @@ def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:
     """Edges of the bins, as NumPy makes them for elements of this dtype; its errors under our names."""
     dtype = np.dtype("u1") if spec.dtype.kind == "b" else spec.dtype
     if isinstance(bins, int | np.integer):
-        _check_room(int(bins), f"bins={bins!r}")
+        check_room(int(bins), f"bins={bins!r}")
     try:
         return np.histogram_bin_edges(np.empty(0, dtype), bins, range)
     except ValueError as error:
@@ -466,7 +466,7 @@ def _edges_between(spec: ArraySpec, bins: int, between: tuple[Any, Any]) -> np.n
     return _edges(spec, bins, between)
 
 
-def _check_room(number: int, asked: str) -> None:
+def check_room(number: int, asked: str) -> None:
     """Refuse more counts than host memory could hold."""
     room = available_memory() or 1 << 46
     if 8 * number > room:

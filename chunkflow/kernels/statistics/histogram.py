@@ -183,3 +183,24 @@ class TopK(Fold):
             found = np.partition(candidates, -number if self.k > 0 else number - 1, self.axis)
         chosen = slice(-number, None) if self.k > 0 else slice(None, number)
         return found[(*(slice(None),) * self.axis, chosen)].copy()
+
+
+def counts_in_boxes(columns: Sequence[Any], edges: Sequence[np.ndarray], weights: Any, number: int) -> Any:
+    """Counts, or sums of weights, of points in the first boxes of a grid, in C order: at most `number` of them.
+
+    A box has its lower edges; the last one along an axis its upper edge too.
+    """
+    places: Any = None
+    outside: Any = None
+    for column, ends in zip(columns, edges, strict=True):
+        x = column.reshape(-1)
+        dtype = np.result_type(x, ends)  # in which NumPy compares; CuPy asks for one dtype
+        x, ends = x.astype(dtype, copy=False), np.asarray(ends.astype(dtype), like=x)
+        place = np.searchsorted(ends, x, side="right") - 1
+        place -= x == ends[-1]
+        beyond = (place < 0) | (place >= len(ends) - 1) | (x != x)
+        outside = beyond if outside is None else outside | beyond
+        places = place if places is None else places * (len(ends) - 1) + place
+    places = np.where(outside, number, np.minimum(places, number))
+    counts = np.bincount(places, None if weights is None else weights.reshape(-1), number + 1)
+    return counts[:number].copy()
