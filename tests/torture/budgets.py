@@ -482,10 +482,10 @@ def forked(work: Callable[[Callable[[Any], None]], Any], watch: bool = False) ->
 
 def multiply() -> None:
     """Let BLAS touch the buffers that it keeps, some MiB a thread: as code that is imported, they are no run's."""
-    with ThreadPoolExecutor(4) as threads:
-        for dtype in REAL + COMPLEX:
-            x = np.ones((700, 700), dtype)
-            list(threads.map(np.matmul, [x] * 4, [x] * 4))
+    with ThreadPoolExecutor(2) as threads:
+        for dtype in REAL:
+            x = np.ones((400, 400), dtype)
+            list(threads.map(np.matmul, [x] * 2, [x] * 2))
 
 
 def fill_free_lists() -> None:

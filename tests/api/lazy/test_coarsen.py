@@ -16,6 +16,7 @@ import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.engine.trial import STAGED_BYTES
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.stores import open_source
 from chunkflow.stores.views.split import SplitSource, split_axes
 from chunkflow.testing import CountingSource
 
@@ -99,7 +100,7 @@ def test_a_reshape_that_leaves_an_axis_out() -> None:
         parts = split_axes(x.shape, shape)
         assert parts is not None
         got = np.empty(shape)
-        SplitSource(CountingSource(x), parts).read(whole(shape), got)
+        SplitSource(open_source(CountingSource(x)), parts).read(whole(shape), got)
         np.testing.assert_array_equal(got, x.reshape(shape))
 
 
