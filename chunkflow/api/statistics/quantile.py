@@ -309,9 +309,13 @@ def _asked(
     """Quantiles `q`, which are from 0 to `whole`; `skip` leaves NaN out."""
     check_eager("quantiles", q=q)
     make = quantile_of(q, whole, method, skip=skip)
-    if weights is None:
+    wanted = checked_q(q, whole)[1]
+    weighed = (
+        None if weights is None else weighted(x, weights, wanted, method, axis, keepdims, chunks, options, skip=skip)
+    )
+    if weighed is None or not wanted.size or not spec_of(x).nbytes:  # an empty result has no weights
         return _quantiles(name, make, x, axis, keepdims, chunks, options, nan=skip)
-    return weighted(x, weights, checked_q(q, whole)[1], method, axis, keepdims, chunks, options, skip=skip)
+    return weighed
 
 
 def _quantiles(

@@ -265,6 +265,13 @@ def test_arrays_without_elements() -> None:
     same(median(np.array([3], "i4"), chunks=1, device="cpu"), np.float64(3))
 
 
+@pytest.mark.parametrize(("shape", "q"), [((3, 4), []), ((3, 0), [0.5])])
+def test_nothing_is_weighed_where_the_result_is_empty(shape: tuple[int, ...], q: list[float]) -> None:
+    how: Any = {"axis": 0, "method": "inverted_cdf", "weights": np.ones(3)}
+    got, expected = quantile(np.ones(shape), q, device="cpu", **how), np.quantile(np.ones(shape), q, **how)
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+
+
 def test_bools_are_as_numpys() -> None:
     x = np.array([True, False, True])
     same(median(x, device="cpu"), np.median(x))
