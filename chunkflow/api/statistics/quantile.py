@@ -310,12 +310,11 @@ def _asked(
     check_eager("quantiles", q=q)
     make = quantile_of(q, whole, method, skip=skip)
     wanted = checked_q(q, whole)[1]
-    weighed = (
-        None if weights is None else weighted(x, weights, wanted, method, axis, keepdims, chunks, options, skip=skip)
-    )
-    if weighed is None or not wanted.size or not spec_of(x).nbytes:  # an empty result has no weights
-        return _quantiles(name, make, x, axis, keepdims, chunks, options, nan=skip)
-    return weighed
+    if weights is not None:
+        found = weighted(x, weights, wanted, method, axis, keepdims, chunks, options, skip=skip)
+        if wanted.size and spec_of(x).nbytes:  # an empty result has no weights
+            return found
+    return _quantiles(name, make, x, axis, keepdims, chunks, options, nan=skip)
 
 
 def _quantiles(
