@@ -370,14 +370,23 @@ def _of_windows(make: Make, x: Any, which: Slid, keepdims: bool, options: Option
 
 
 @operation
-def unique(x: Any, *, return_counts: bool = False, chunks: Chunks = None, **options: Unpack[RunOptions]) -> MultiPass:
-    """Distinct values of an array of integers or bools, sorted, as ``numpy.unique``; and how often each occurs.
+def unique(
+    x: Any,
+    *,
+    return_counts: bool = False,
+    equal_nan: bool = True,
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
+) -> MultiPass:
+    """Distinct values of an array of real numbers or bools, sorted, as ``numpy.unique``; and how often each occurs.
 
     With ``return_counts=True`` it is the way to count values that are large, negative or far apart, where
     `chunkflow.bincount` would count up to the largest.
 
     One pass, as a rule. With more than 65536 distinct values it starts again, with room for sixteen times as many,
-    until there is room for all or a quarter of the budget is taken.
+    until there is room for all or a quarter of the budget is taken. Zeros of both signs are one value, 0.0.
+
+    What NumPy's ``return_inverse`` gives is ``numpy.searchsorted(values, chunkflow.open(x))``, an expression.
 
     Parameters
     ----------
@@ -385,6 +394,8 @@ def unique(x: Any, *, return_counts: bool = False, chunks: Chunks = None, **opti
         A source, as for `chunkflow.map`, of any shape.
     return_counts : bool
         Whether to count how often each value occurs.
+    equal_nan : bool
+        Whether all NaN are one value; else each of them is one by itself.
     out : array, str, path or None
         As for `chunkflow.map`; a pair of them with counts.
 
@@ -398,7 +409,7 @@ def unique(x: Any, *, return_counts: bool = False, chunks: Chunks = None, **opti
     Raises
     ------
     ArgumentTypeError
-        `x` is not of integers or bools.
+        `x` is not of bools or real numbers of at most 64 bits.
     ArgumentError
         `out` is no pair where there are two results, or the other way round.
     BudgetError
@@ -410,15 +421,16 @@ def unique(x: Any, *, return_counts: bool = False, chunks: Chunks = None, **opti
     (array([1, 3, 7]), array([1, 2, 1]))
     """
     chosen = Options(**options)
-    return MultiPass((x,), lambda: _distinct(x, return_counts, chunks, chosen), chosen, alone=True)
+    return MultiPass((x,), lambda: _distinct(x, return_counts, equal_nan, chunks, chosen), chosen, alone=True)
 
 
-def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> Any:
+def _distinct(x: Any, return_counts: bool, equal_nan: bool, chunks: Chunks, options: Options) -> Any:
     spec = spec_of(x)
-    if spec.dtype.kind not in "biu":
+    if spec.dtype.kind not in "biuf" or spec.dtype.itemsize > 8:
         raise ArgumentTypeError(
-            f"unique takes integers or bools, and {spec.name} is of {spec.dtype}: convert it, or use histogram"
+            f"unique takes bools and real numbers of at most 64 bits, and {spec.name} is of {spec.dtype}: convert it"
         )
+    apart = spec.dtype.kind == "f" and not equal_nan
     out = options.out
     if isinstance(out, list) or (out is not None and isinstance(out, tuple) != bool(return_counts)):
         raise ArgumentError("out must be a pair with return_counts=True, else one array or path")
@@ -434,7 +446,7 @@ def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> 
     most = 2 if spec.dtype.kind == "b" else 1 << 8 * spec.dtype.itemsize
     value = copies * run.machine.lanes * each
     held = max(1, int(room / SHARE / value))
-    most = min(spec.size, most)
+    most = spec.size if apart else min(spec.size, most)
     enough = run.reserve + math.ceil(SHARE * value * most)
     if must_suffice():
         if held < most:
@@ -456,6 +468,12 @@ def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> 
             if capacity >= held:
                 raise _too_many(spec, error.number, held, room, enough) from None
         capacity = min(16 * capacity, most, held)
+    if apart and len(keys) and keys[-1] == ~keys.dtype.type(0):  # the key of NaN
+        nans = int(counts[-1])
+        if len(keys) - 1 + nans > held:
+            raise _too_many(spec, len(keys) - 1 + nans, held, room, enough)
+        keys = np.concatenate((keys, np.full(nans - 1, keys[-1])))
+        counts = np.concatenate((counts[:-1], np.ones(nans, counts.dtype)))
     found = (from_keys(keys, spec.dtype), counts)[: len(targets)]
     results = all_stored(found, targets, options)
     return results if return_counts else results[0]

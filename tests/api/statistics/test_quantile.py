@@ -326,6 +326,26 @@ def test_many_distinct_values(place: Place) -> None:
         unique(x, budget=place.budget(300_000) if not place.is_gpu else place.budget(1_000_000), device=place.device())
 
 
+@given(arrays((*FLOATS, ">f4"), npst.array_shapes(max_dims=2, max_side=12)))
+@settings(max_examples=examples(1 / 2), deadline=None)
+def test_unique_floats_as_numpy(x: np.ndarray) -> None:
+    for equal_nan in (True, False):
+        values, counts = np.unique(x, return_counts=True, equal_nan=equal_nan)
+        got = unique(x, return_counts=True, equal_nan=equal_nan, budget=1_000_000, device="cpu")
+        same(got[0] + 0, values + 0)
+        same(got[1], counts)
+
+
+@everywhere
+def test_nan_and_zeros_of_both_signs(place: Place) -> None:
+    x = np.array([[0.0, -0.0, np.nan], [-np.nan, np.inf, -np.inf]])
+    same(unique(x, device=place.device()), np.array([-np.inf, 0.0, np.inf, np.nan]))
+    many = np.full(100_000, np.nan)
+    same(unique(many, budget=place.budget(1_000_000), device=place.device()), np.array([np.nan]))
+    with pytest.raises(errors.BudgetError, match="more distinct values"):
+        unique(many, equal_nan=False, budget=place.budget(1_000_000), device=place.device())
+
+
 class Untouchable:
     """An array that must not be read."""
 
@@ -359,7 +379,7 @@ X = Untouchable("f8", 4, 5)
         (percentile, (X, 101), {}, errors.ArgumentError, "from 0 to 100"),
         (median, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
         (median, (X,), {"out": np.zeros((), "i4")}, errors.ArgumentTypeError, "int32"),
-        (unique, (X,), {}, errors.ArgumentTypeError, "float64"),
+        (unique, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
         (unique, (Untouchable("i4", 4),), {"return_counts": True, "out": np.zeros(4)}, errors.ArgumentError, "pair"),
         (unique, (Untouchable("i4", 4),), {"out": (np.zeros(4), np.zeros(4))}, errors.ArgumentError, "pair"),
         (
