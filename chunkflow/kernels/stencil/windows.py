@@ -47,8 +47,8 @@ class ByDoubling:
 
     @property
     def size(self) -> int:
-        """Elements of an array for which it takes memory, for one of a part."""
-        return 1
+        """Elements of an array for which it takes memory, for one of a part: merges of several steps take more."""
+        return 1 if isinstance(self.how.merge, Each) else 2
 
     def __call__(self, x: Any) -> Any:
         """Results of an array's windows; several are a tuple."""
