@@ -373,6 +373,7 @@ def _of_windows(make: Make, x: Any, which: Slid, keepdims: bool, options: Option
 def unique(
     x: Any,
     *,
+    return_index: bool = False,
     return_counts: bool = False,
     equal_nan: bool = True,
     chunks: Chunks = None,
@@ -392,17 +393,21 @@ def unique(
     ----------
     x : array_like, str or path
         A source, as for `chunkflow.map`, of any shape.
+    return_index : bool
+        Whether to tell where each value is first, counted in C order.
     return_counts : bool
         Whether to count how often each value occurs.
     equal_nan : bool
         Whether all NaN are one value; else each of them is one by itself.
     out : array, str, path or None
-        As for `chunkflow.map`; a pair of them with counts.
+        As for `chunkflow.map`; a tuple of them where there are several results.
 
     Returns
     -------
     values : array
         `out`, opened where it was a path.
+    index : array
+        Int64, if `return_index`.
     counts : array
         Int64, if `return_counts`.
 
@@ -411,7 +416,8 @@ def unique(
     ArgumentTypeError
         `x` is not of bools or real numbers of at most 64 bits.
     ArgumentError
-        `out` is no pair where there are two results, or the other way round.
+        `out` is no tuple where there are several results, or the other way round. `return_index` where
+        ``equal_nan=False``.
     BudgetError
         There are more distinct values than a quarter of the budget holds.
 
@@ -421,27 +427,33 @@ def unique(
     (array([1, 3, 7]), array([1, 2, 1]))
     """
     chosen = Options(**options)
-    return MultiPass((x,), lambda: _distinct(x, return_counts, equal_nan, chunks, chosen), chosen, alone=True)
+    return MultiPass(
+        (x,), lambda: _distinct(x, return_index, return_counts, equal_nan, chunks, chosen), chosen, alone=True
+    )
 
 
-def _distinct(x: Any, return_counts: bool, equal_nan: bool, chunks: Chunks, options: Options) -> Any:
+def _distinct(
+    x: Any, return_index: bool, return_counts: bool, equal_nan: bool, chunks: Chunks, options: Options
+) -> Any:
     spec = spec_of(x)
     if spec.dtype.kind not in "biuf" or spec.dtype.itemsize > 8:
         raise ArgumentTypeError(
             f"unique takes bools and real numbers of at most 64 bits, and {spec.name} is of {spec.dtype}: convert it"
         )
     apart = spec.dtype.kind == "f" and not equal_nan
-    out = options.out
-    if isinstance(out, list) or (out is not None and isinstance(out, tuple) != bool(return_counts)):
-        raise ArgumentError("out must be a pair with return_counts=True, else one array or path")
-    outs = out if isinstance(out, tuple) else (out,) * (1 + bool(return_counts))
-    if len(outs) != 1 + bool(return_counts):
-        raise ArgumentError(f"out has {len(outs)} entries: values and counts need 2")
+    if apart and return_index:
+        raise ArgumentError("return_index=True where equal_nan=False: places of all NaN are not kept; leave one out")
+    out, wanted = options.out, 1 + bool(return_index) + bool(return_counts)
+    if isinstance(out, list) or (out is not None and isinstance(out, tuple) != (wanted > 1)):
+        raise ArgumentError("out must be a pair or triple with return_counts=True or return_index=True, else one")
+    outs = out if isinstance(out, tuple) else (out,) * wanted
+    if len(outs) != wanted:
+        raise ArgumentError(f"out has {len(outs)} entries: the results, of which values are the first, need {wanted}")
     targets = [stores.open_target(o, overwrite=options.overwrite) for o in outs]
     block = block_sides(chunks, spec.shape)
     run = devices.resolve(options.device)
     room = bytes_left(options.budget, run) - run.reserve
-    each = 8 + spec.dtype.itemsize
+    each = 8 * (1 + bool(return_index)) + spec.dtype.itemsize
     copies = 6.0
     most = 2 if spec.dtype.kind == "b" else 1 << 8 * spec.dtype.itemsize
     value = copies * run.machine.lanes * each
@@ -454,15 +466,16 @@ def _distinct(x: Any, return_counts: bool, equal_nan: bool, chunks: Chunks, opti
         capacity = most
     else:
         capacity = min(FEW, most, held)
-    keys, counts = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8")
+    keys, counts, places = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8"), np.empty(0, "i8")
     chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run)
     while capacity:
-        declare = functools.partial(folded, Distinct(capacity), (None,), block, copies)
+        declare = functools.partial(folded, Distinct(capacity, bool(return_index)), (None,), block, copies)
         try:
-            keys, counts, number = execute(Request(declare, (x,), chosen))
+            keys, counts, *first, number = execute(Request(declare, (x,), chosen))
             if is_dry():
                 return None
             keys, counts = keys[: number[0]].copy(), counts[: number[0]].copy()
+            places = first[0][: number[0]].copy() if first else places
             break
         except TooManyValuesError as error:
             if capacity >= held:
@@ -474,9 +487,9 @@ def _distinct(x: Any, return_counts: bool, equal_nan: bool, chunks: Chunks, opti
             raise _too_many(spec, len(keys) - 1 + nans, held, room, enough)
         keys = np.concatenate((keys, np.full(nans - 1, keys[-1])))
         counts = np.concatenate((counts[:-1], np.ones(nans, counts.dtype)))
-    found = (from_keys(keys, spec.dtype), counts)[: len(targets)]
+    found = [from_keys(keys, spec.dtype), *([places] if return_index else []), *([counts] if return_counts else [])]
     results = all_stored(found, targets, options)
-    return results if return_counts else results[0]
+    return results if wanted > 1 else results[0]
 
 
 def _too_many(spec: ArraySpec, number: int, held: int, room: int, enough: int) -> BudgetError:

@@ -35,14 +35,25 @@ def _counted(keys: Any) -> Value:
     return found, counts.astype("i8", copy=False)
 
 
+def _placed(keys: Any, shape: Shape, nest: LoopNest, box: Region) -> Value:
+    """The different keys of a block, sorted, their counts, and where in the whole array each is first."""
+    found, local, counts = np.unique(keys, return_index=True, return_counts=True)
+    first = np.zeros_like(counts, dtype="i8")
+    for place, along, n in zip(np.unravel_index(local, shape) if shape else (), box, nest.extents, strict=True):
+        first = first * n + (place + along.start)
+    return found, counts.astype("i8", copy=False), first
+
+
 @dataclass(frozen=True)
 class Distinct(Fold):
     """A fold over all elements to their distinct keys and counts, of which at most `room` are held.
 
-    The results are keys and counts, both padded to the length `room`, and an array of one with their number.
+    The results are keys and counts, both padded to the length `room`, and an array of one with their number. With
+    `places` there comes, after the counts, where each key is first, counted in C order.
     """
 
     room: int
+    places: bool = False
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
@@ -53,19 +64,23 @@ class Distinct(Fold):
         keys = to_keys(x).reshape(-1)
         if not nest.outputs:  # in the trial call: as many different keys as there may be, which take most
             keys = (np.arange(keys.size, like=keys) % self.room).astype(keys.dtype)
-        new = self._checked(_counted(keys))
+        new = self._checked(_placed(keys, x.shape, nest, box) if self.places else _counted(keys))
         if not nest.outputs:  # later values may be as long as this
             return self._padded(new)
         return new if value is None else self.combine(value, new)
 
     def combine(self, left: Value, right: Value) -> Value:
-        keys, counts = (np.concatenate(both) for both in zip(left, right, strict=True))
+        keys, counts, *places = (np.concatenate(both) for both in zip(left, right, strict=True))
         order = np.argsort(keys)
         keys, total = keys[order], counts[order].cumsum()
         last = np.concatenate((keys[1:] != keys[:-1], np.ones_like(keys[:1], dtype=bool)))
         total = total[last]
         total[1:] -= total[:-1].copy()
-        return self._checked((keys[last], total))
+        if not places:
+            return self._checked((keys[last], total))
+        first = places[0][order]
+        first[1:] = np.where(last[:-1], first[1:], np.minimum(first[1:], first[:-1]))
+        return self._checked((keys[last], total, first[last]))
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))

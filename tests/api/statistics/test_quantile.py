@@ -313,6 +313,9 @@ def test_unique_as_numpy(x: np.ndarray, chunks: Any, place: Place) -> None:
     got = unique(x, return_counts=True, chunks=chunks, budget=1_000_000, device=place.device())
     same(got[0], values)
     same(got[1], counts)
+    got = unique(x, return_index=True, chunks=chunks, budget=1_000_000, device=place.device())
+    for one, other in zip(got, np.unique(x, return_index=True), strict=True):
+        same(one, other)
 
 
 @everywhere
@@ -379,6 +382,7 @@ X = Untouchable("f8", 4, 5)
         (percentile, (X, 101), {}, errors.ArgumentError, "from 0 to 100"),
         (median, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
         (median, (X,), {"out": np.zeros((), "i4")}, errors.ArgumentTypeError, "int32"),
+        (unique, (X,), {"return_index": True, "equal_nan": False}, errors.ArgumentError, "equal_nan=False"),
         (unique, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
         (unique, (Untouchable("i4", 4),), {"return_counts": True, "out": np.zeros(4)}, errors.ArgumentError, "pair"),
         (unique, (Untouchable("i4", 4),), {"out": (np.zeros(4), np.zeros(4))}, errors.ArgumentError, "pair"),
