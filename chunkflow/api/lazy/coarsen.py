@@ -65,6 +65,8 @@ def coarsen(
         Elements of a box along each axis; along others boxes have one.
     trim_excess : bool
         Whether elements that fill no box are left out; else they are refused.
+    **kwargs
+        Passed to `reduction`.
 
     Raises
     ------
