@@ -82,12 +82,6 @@ class _Opened:
     supposed: int = 0
     """Bytes that libraries would take, beside the device's reserve."""
 
-    @property
-    def aside(self) -> int:
-        """Bytes that are no block's: of libraries, and a page for kernels that a device loads while the run goes on."""
-        page = self.device.machine.page if self.device.machine.staged else 0
-        return self.device.reserve + self.supposed + page
-
 
 @dataclass(frozen=True)
 class _Stated:
@@ -122,7 +116,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         pool, limit = leased.pool, leased.left
         if stated.declared.kernel is None:
             run = _plan_loop(opened, stated, pool, limit)
-            stack.enter_context(leased.budget.reserved(device, run.plan.memory.total - opened.aside))
+            stack.enter_context(leased.budget.reserved(device, run.plan.memory.total - device.reserve))
         else:
             # The host computes on no element.
             elementwise = device.elementwise if all(stated.nest.extents) else None
@@ -191,7 +185,7 @@ def _plan(
     check_number(targets, trial, options)
     alike = declared.block if declared.chunked else None
     outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, alike, options)
-    known: dict[str, Any] = {"workspace": workspace, "reserve": opened.aside}
+    known: dict[str, Any] = {"workspace": workspace, "reserve": device.reserve + opened.supposed}
     known["block"] = declared.block or block
     known |= {"tiles": declared.tiles, "strips": declared.strips}
     machine, fixed = device.machine, declared.blocking
@@ -232,7 +226,7 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
     block = chunking.sides(stated.lengths, axes, [Along(a) for a in axes if a is not None], len(nest.extents))
     # The loop may refer to one block, or work on it, until it has the next one.
     machine = replace(device.machine, depths=tuple(n for n in device.machine.depths if n > 1))
-    make = partial(make_plan, nest, stated.specs, [], machine, reserve=opened.aside, block=block)
+    make = partial(make_plan, nest, stated.specs, [], machine, reserve=device.reserve, block=block)
     plan = _planned(make, limit, opened.lease)
     return Prepared(plan, None, opened.sources, (), device, pool, False)
 
