@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import chunkflow as cf
 
 xr = pytest.importorskip("xarray")
-pd = pytest.importorskip("pandas")
 
 INDEXING: dict[str, Any] = {
     "a slice": lambda d: d.t.isel(time=slice(5, 40, 3)),

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 import zarr
@@ -137,7 +138,6 @@ def test_other_processes_compute_it(folder: Path) -> None:
 
 
 def test_functions_travel_as_the_pickler_has_it(folder: Path) -> None:
-    cloudpickle = pytest.importorskip("cloudpickle")  # which dask's clusters use
     x = cf.map(lambda block: block * 2, cf.open(folder / "x.zarr"))
     np.testing.assert_array_equal(value(pickle.loads(cloudpickle.dumps(x))), X * 2)
     message = pickle.loads(cloudpickle.dumps((value, x)))
