@@ -192,14 +192,19 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
 # -- Groups ------------------------------------------------------------------------------------------------------------
 
 
-def _flox_reduce(self: Any, dim: Any, keep_attrs: bool | None = None, **kwargs: Any) -> Any:
+def _taught(method: Callable[..., Any]) -> Callable[..., Any]:
     """Xarray's own method, by which it reduces groups with flox, once flox knows of expressions."""
-    _teach_flox()
-    return _xarrays_flox_reduce(self, dim, keep_attrs, **kwargs)
+
+    @functools.wraps(method)
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        _teach_flox()
+        return method(*args, **kwargs)
+
+    return reduce
 
 
-_xarrays_flox_reduce = GroupBy._flox_reduce
-GroupBy._flox_reduce = _flox_reduce  # type: ignore[method-assign]
+if hasattr(GroupBy, "_flox_reduce"):  # xarray's, and not public: without it groups are reduced one by one
+    GroupBy._flox_reduce = _taught(GroupBy._flox_reduce)  # type: ignore[method-assign]
 
 
 @functools.cache

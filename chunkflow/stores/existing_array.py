@@ -25,6 +25,8 @@ class ExistingArray:
         The axis at whose end the result is added. Of a zarr array the new length is put last: until then readers see
         the old array, whole. A dataset of HDF5 must be resizable.
 
+    What the call returns is the array; of NumPy's arrays and ``.npy`` files the part that was written.
+
     Raises
     ------
     ArgumentError, ArgumentTypeError
@@ -83,13 +85,11 @@ class ExistingArray:
         found = []
         for axis, (n, side) in enumerate(zip(shape, (*given, *[slice(None)] * (len(shape) - len(given))), strict=True)):
             if not isinstance(side, slice):
-                raise ArgumentTypeError(
-                    f"region={self.region!r}: {side!r} is no slice; give {side!r}:... for one element"
-                )
+                raise ArgumentTypeError(f"region={self.region!r}: {side!r} is no slice. One element is slice(5, 6)")
             if side.step not in (None, 1):
                 raise ArgumentError(f"region={self.region!r} has steps: only whole runs of elements are written")
             start, stop, _ = side.indices(n)
-            if stop < start or any(at is not None and at > n for at in (side.start, side.stop)):
+            if stop < start or any(at is not None and not -n <= at <= n for at in (side.start, side.stop)):
                 raise ArgumentError(f"region={self.region!r} reaches beyond axis {axis} of {name}, whose length is {n}")
             found.append(slice(start, stop))
         return tuple(found)

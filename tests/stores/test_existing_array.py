@@ -249,6 +249,7 @@ def test_one_run_at_a_time_adds_to_an_array(tmp_path: Path) -> None:
         ({"region": np.s_[3]}, ArgumentTypeError, "no slice"),
         ({"region": np.s_[::2]}, ArgumentError, "has steps"),
         ({"region": np.s_[0:99]}, ArgumentError, "reaches beyond"),
+        ({"region": np.s_[-99:3]}, ArgumentError, "reaches beyond"),
         ({"region": np.s_[:, :, :]}, ArgumentError, "more axes"),
         ({"region": np.s_[0:2]}, ArgumentError, "the region of .* has"),
     ],

@@ -18,6 +18,8 @@ from chunkflow.stores import spec_of
 def put(x: Any, index: Any, values: Any, **options: Unpack[RunOptions]) -> Request:
     """Set the elements that an index picks: a new array, as ``x[index] = values`` makes of a copy.
 
+    NumPy's own `put` counts places in the flattened array, and changes it.
+
     Parameters
     ----------
     x : array_like, str or path

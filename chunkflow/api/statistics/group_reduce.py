@@ -64,7 +64,8 @@ def groupby_reduce(
 ) -> Request:
     """Reductions of the elements that share a label, along axes: means of each month, variances of each region.
 
-    It has the arguments and results of ``flox.groupby_reduce``. All functions of one call share one pass over `values`.
+    It has the arguments and results of ``flox.groupby_reduce``, but that groups stay in the order in which they are
+    expected. All functions of one call share one pass over `values`.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def groupby_reduce(
     fill_value : number, optional
         Result of a group with fewer than `min_count` elements that are not NaN, or no element at all. By default that
         is 0 of sums, counts and integers, 1 of products, False of bools, -1 of positions, and NaN otherwise. If it is
-        given it makes the dtype wider where it has to.
+        given it makes the dtype wider where it has to: an integer never one of floats.
     dtype : dtype, optional
         Of sums, products, means and variances.
     min_count : int, optional
@@ -115,7 +116,8 @@ def groupby_reduce(
     Raises
     ------
     ArgumentError
-        Labels that do not match the array's shape, unknown functions, edges that do not increase.
+        Labels that do not match the array's shape, unknown functions, edges that do not increase, an integer as
+        `fill_value` that no integer dtype holds beside the results.
     ArgumentTypeError
         Complex numbers that are to be ordered, labels of which no array can be made.
     UnsupportedError
@@ -402,5 +404,11 @@ def _filled(result: np.dtype, fill: Any, default: Any) -> tuple[np.dtype, Any]:
     if result.kind == "b" and value.dtype.kind != "b":
         return np.result_type("i8", value.dtype), fill
     if result.kind in "iu" and value.dtype.kind in "iu":
-        return np.result_type(result, np.min_scalar_type(fill)), fill
+        wide = np.result_type(result, np.min_scalar_type(fill))
+        if wide.kind == "f":  # it would round integers beyond 2**53
+            raise ArgumentError(
+                f"fill_value={fill!r} beside results of {result}: no integer dtype holds both. Give one that {result} "
+                "holds, or a float, with which results are floats"
+            )
+        return wide, fill
     return np.result_type(result, value.dtype if result.kind in "iu" else fill), fill

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Options, Request, RunOptions, check_eager, operation
+from chunkflow.api.operation import Options, Request, RunOptions, check_eager, family, operation
 from chunkflow.api.rearrange.move import flat, one_axis
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.nodes import Lazy, node_of
@@ -17,8 +17,33 @@ from chunkflow.kernels.declare import declare_blockwise
 from chunkflow.kernels.statistics.sorting import of_lines
 from chunkflow.stores import spec_of
 
+sorting = family(
+    """Sorted lines along an axis.
 
-@operation
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    axis : int, optional
+        Along which; None for the flattened array, in C order, which must fit the budget.
+    kind : str, optional
+        NumPy's "quicksort", "mergesort", "heapsort" or "stable". A GPU's is always stable.
+    order : None
+        NumPy's, for arrays with fields.
+    stable : bool, optional
+        Whether equal elements keep their order, instead of `kind`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that `x` does not have, an unknown `kind`, or both `kind` and `stable`.
+    BudgetError
+        A line along the axis does not fit the budget: it names the one that does.
+    """
+)
+
+
+@sorting
 def sort(
     x: Any,
     axis: int | None = -1,
@@ -33,30 +58,10 @@ def sort(
     A block has whole lines. Where one does not fit, `chunkflow.topk` and `chunkflow.quantile` give the elements of
     some ranks.
 
-    Parameters
-    ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
-    axis : int, optional
-        Along which; None for the flattened array, in C order, which must fit the budget.
-    kind : str, optional
-        NumPy's "quicksort", "mergesort", "heapsort" or "stable". A GPU's is always stable.
-    order : None
-        NumPy's, for arrays with fields.
-    stable : bool, optional
-        Whether equal elements keep their order, instead of `kind`.
-
     Returns
     -------
     array
         In the shape of `x`, or of one dimension: `out`, opened where it was a path.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        An axis that `x` does not have, an unknown `kind`, or both `kind` and `stable`.
-    BudgetError
-        A line along the axis does not fit the budget: it names the one that does.
 
     Examples
     --------
@@ -67,7 +72,7 @@ def sort(
     return _of_lines(np.sort, x, axis, {"kind": kind, "order": order, "stable": stable}, Options(**options))
 
 
-@operation
+@sorting
 def argsort(
     x: Any,
     axis: int | None = -1,
@@ -81,30 +86,10 @@ def argsort(
 
     `chunkflow.take_along_axis` takes the elements of this and of other arrays in that order.
 
-    Parameters
-    ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
-    axis : int, optional
-        Along which; None for the flattened array, in C order, which must fit the budget.
-    kind : str, optional
-        NumPy's "quicksort", "mergesort", "heapsort" or "stable". A GPU's is always stable.
-    order : None
-        NumPy's, for arrays with fields.
-    stable : bool, optional
-        Whether equal elements keep their order, instead of `kind`.
-
     Returns
     -------
     array
         Integers (``numpy.intp``) in the shape of `x`, or of one dimension: `out`, opened where it was a path.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        An axis that `x` does not have, an unknown `kind`, or both `kind` and `stable`.
-    BudgetError
-        A line along the axis does not fit the budget: it names the one that does.
 
     Examples
     --------

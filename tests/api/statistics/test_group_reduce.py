@@ -255,6 +255,7 @@ X = np.ones((3, 4))
         ((X, [0, 1, 2, 3]), {"func": "sum", "closed": "both"}, errors.ArgumentError, "closed"),
         ((X, [0, 1, 2, 3]), {"func": "var", "dtype": int}, errors.ArgumentTypeError, "no integer"),
         ((X, [0, 1, 2, 3]), {"func": "sum", "fill_value": [1]}, errors.ArgumentError, "1 dimensions"),
+        ((X.astype("u8"), [0, 1, 2, 3]), {"func": "max", "fill_value": -1}, errors.ArgumentError, "no integer dtype"),
     ],
 )
 def test_wrong_arguments(arguments: Any, options: Any, error: type[Exception], words: str) -> None:
