@@ -25,8 +25,10 @@ from chunkflow.stores.views.assigned import AssignedMask, AssignedValues, Marked
 from chunkflow.stores.views.marked import Marks
 
 
-def assignment(index: Any, shape: Shape, dtype: np.dtype, values: Any) -> tuple[Any, Any]:
+def assignment(index: Any, shape: Shape, dtype: np.dtype, values: Any, options: Options) -> tuple[Any, Any]:
     """Which elements an assignment sets, and their values; both broadcast to the array. One value is a scalar.
+
+    The options are those by which a mask is counted, where it must be.
 
     Raises
     ------
@@ -49,7 +51,7 @@ def assignment(index: Any, shape: Shape, dtype: np.dtype, values: Any) -> tuple[
             lazy = first_lazy(index)
             return wide if lazy is None or not isinstance(wide, Node) else type(lazy)(wide), values
         if mask.shape == shape:
-            return _by_marks(mask, values)
+            return _by_marks(mask, values, options)
     return _by_places(parsed_index(index, shape), shape, dtype, values)
 
 
@@ -62,9 +64,9 @@ def _widened(mask: Node, number: int) -> Any:
     return viewed(mask, declare_widened(new), "expand_dims", new) if new else mask
 
 
-def _by_marks(mask: Node, values: Any) -> tuple[Any, Any]:
+def _by_marks(mask: Node, values: Any, options: Options) -> tuple[Any, Any]:
     with apart():
-        marks = counted(mask, Options())
+        marks = counted(mask, options)
     given = spec_of(values).shape
     if given != (marks.number,):
         raise ArgumentError(f"values of shape {given} for the {marks.number} elements that a mask picks: give as many")

@@ -11,6 +11,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from support.budgets import traced
 from support.devices import Place, on_cpu_and_gpu, same
 from support.examples import examples
 
@@ -293,6 +294,25 @@ def test_elements_of_a_mask_in_other_operations(place: Place, stored: dict[str, 
         same(picked[picked < 700].compute(device=device), wanted[wanted < 700])
         same(x[[4], :, x[0, 0, :, 0] > 500, None].compute(device=device), X[[4], :, X[0, 0, :, 0] > 500, None])
         same(x[np.argmax(x[:, 0, 0, 0])].compute(device=device), X[np.argmax(X[:, 0, 0, 0])])
+
+
+def test_a_mask_of_put_is_counted_within_the_budget(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random(3_000_000)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "m.npy", x > 0.5)
+    np.save(tmp_path / "v.npy", np.arange(float((x > 0.5).sum())))
+
+    def run() -> Any:
+        mask, out = cf.open(tmp_path / "m.npy"), tmp_path / "y.npy"
+        how: Any = {"out": out, "overwrite": True, "budget": "3MB", "device": "cpu"}
+        return cf.put(tmp_path / "x.npy", mask, tmp_path / "v.npy", **how)
+
+    run()
+    with traced() as peak:
+        got = run()
+        assert peak() <= 3_000_000
+    x[x > 0.5] = np.load(tmp_path / "v.npy")
+    same(got, x)
 
 
 @pytest.mark.parametrize("index", [lambda x: x[0] > 3, lambda x: (x > 3, 1), lambda x: (..., x > 3, ...)])

@@ -55,9 +55,10 @@ def put(x: Any, index: Any, values: Any, **options: Unpack[RunOptions]) -> Reque
            [3, 0, 0]])
     """
     spec = spec_of(x)
-    with refused_by("put"):
-        which, given = assignment(index, spec.shape, spec.dtype, values)
     chosen = replace(Options(**options), dtype=spec.dtype)
+    count = Options(budget=chosen.budget, device=chosen.device, progress=chosen.progress)
+    with refused_by("put"):
+        which, given = assignment(index, spec.shape, spec.dtype, values, count)
     return Request(declare_map(_put, {}), (x, which, given), chosen, shapes_only=True, keeps=True, elementwise=True)
 
 
