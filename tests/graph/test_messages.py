@@ -24,6 +24,7 @@ from chunkflow.graph.messages import VARIABLE
 from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
+from chunkflow.stores.views import marked
 
 X = np.arange(1.0, 25.0).reshape(4, 6)
 
@@ -172,6 +173,7 @@ def test_hdf5_and_netcdf_are_known_by_their_paths(tmp_path: Path) -> None:
 
 def test_what_has_no_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "100")
+    monkeypatch.setattr(marked, "SENT", 10)
     x = cf.open(X)
     wide = np.broadcast_to(np.float64(3), (1000, 1000))
     assert value(sent(cf.open(wide).sum())) == 3e6  # one element travels

@@ -32,6 +32,7 @@ from chunkflow.api.statistics.bins import in_memory, numbers, supposed_range
 from chunkflow.api.statistics.histogram import HISTOGRAM, check_room, values_of
 from chunkflow.api.statistics.order_statistics import stored
 from chunkflow.core.chunking import block_sides
+from chunkflow.core.grid import Shape
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.elementwise import applied
@@ -172,22 +173,21 @@ def histogramdd(
 
 @dataclass(frozen=True)
 class Variables:
-    """Arrays with the variables of all points: one of shape (N, D), or D of one shape; their common dtype."""
+    """How blocks hold the variables of points: in one array of shape (N, D), or in D of one shape; the common dtype."""
 
-    arrays: list[Any]
-    specs: list[ArraySpec]
+    points: Shape
     number: int
     dtype: np.dtype
     in_columns: bool
 
     @property
-    def points(self) -> tuple[int, ...]:
-        """Shape of the weights."""
-        return self.specs[0].shape[:1] if self.in_columns else self.specs[0].shape
+    def arrays(self) -> int:
+        """Number of arrays before the weights."""
+        return 1 if self.in_columns else self.number
 
     def of(self, blocks: Sequence[Any]) -> list[Any]:
         """The variables of a block, in their common dtype."""
-        columns = list(blocks[0].T) if self.in_columns else blocks[: self.number]
+        columns = list(blocks[0].T) if self.in_columns else blocks[: self.arrays]
         return [numbers(column.astype(self.dtype, copy=False)) for column in columns]
 
     def folded(self, tally: Tally, chunks: Chunks, copies: float) -> Callable[..., Declared]:
@@ -204,7 +204,8 @@ class Variables:
         return declare
 
 
-def _variables(name: str, sample: Any) -> Variables:
+def _variables(name: str, sample: Any) -> tuple[list[Any], Variables]:
+    """Arrays of a sample, and how they hold the variables."""
     if isinstance(sample, list | tuple) and not all(map(is_scalar, sample)):
         arrays = [np.asarray(a) if isinstance(a, list | tuple) else a for a in sample]
     else:
@@ -222,7 +223,7 @@ def _variables(name: str, sample: Any) -> Variables:
     dtype = np.result_type(*(spec.dtype for spec in specs))
     if dtype.kind == "c":
         raise ArgumentTypeError(f"{name}: arrays are complex ({dtype}), and bins need an order: take real parts, say")
-    return Variables(arrays, specs, number, dtype, in_columns)
+    return arrays, Variables(shape[:1] if in_columns else shape, number, dtype, in_columns)
 
 
 def _histogram(
@@ -236,7 +237,7 @@ def _histogram(
     options: Options,
     arranged: Callable[[Any, list[Any]], Any],
 ) -> MultiPass:
-    variables = _variables(name, sample)
+    sources, variables = _variables(name, sample)
     each = [bins] * variables.number if _is_number(bins) else list(bins)
     between = [None] * variables.number if range is None else list(range)
     for argument, given in (("bins", each), ("range", between)):
@@ -261,7 +262,7 @@ def _histogram(
     block_sides(chunks, variables.points)
     target = stores.open_target(options.out, overwrite=options.overwrite)
     target.describe(shape, np.dtype("f8"), None)
-    arrays = [*variables.arrays, *([] if weights is None else [weights])]
+    arrays = [*sources, *([] if weights is None else [weights])]
 
     def found(ends: Sequence[Any]) -> list[np.ndarray]:
         """All edges, given pairs of extremes for those that are not known before."""
@@ -277,7 +278,7 @@ def _histogram(
         some = edges
         if unknown:
             tally = Tally(lambda *blocks: _extremes(variables.of(blocks)), _outermost)
-            ends = execute(Request(variables.folded(tally, chunks, 3.0), variables.arrays, in_memory(options)))
+            ends = execute(Request(variables.folded(tally, chunks, 3.0), sources, in_memory(options)))
             pairs = [(ends[2 * i][0], ends[2 * i + 1][0]) for i in unknown]
             some = found([supposed_range(dtype)] * len(unknown) if is_dry() else pairs)
         flat = execute(counted(some, arrays, in_memory(options)))
@@ -288,7 +289,7 @@ def _histogram(
         if not unknown:
             node: Node = op_node(counted(edges, arrays, options), name)
             return arranged(array(reshaped(node, shape)), edges)
-        first = [array(node_of(a)) for a in variables.arrays]
+        first = [array(node_of(a)) for a in sources]
         columns = [first[0][:, i] if variables.in_columns else first[i] for i in unknown]
         ends = [extreme(column) for column in columns for extreme in (least, greatest)]
 
@@ -341,7 +342,7 @@ def _boxes(variables: Variables, edges: list[np.ndarray], density: bool | None, 
     every = math.prod(shape) if number is None else number
 
     def count(*blocks: Any) -> Value:
-        weights = blocks[-1].astype("f8", copy=False) if len(blocks) > len(variables.arrays) else None
+        weights = blocks[-1].astype("f8", copy=False) if len(blocks) > variables.arrays else None
         return (counts_in_boxes(variables.of(blocks), edges, weights, every),)
 
     def result(value: Value) -> Any:
