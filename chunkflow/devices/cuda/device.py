@@ -154,8 +154,7 @@ class CupyPool:
         before, size = self._device.taken(), rounded(nbytes, rates.PAGE)
         try:
             if self._pool.total_bytes() + size > self._left():
-                for pool in (self._pool, self._trial):
-                    pool.free_all_blocks()  # of earlier runs and calls
+                self._free_spare()
                 if self._pool.total_bytes() + size > self._left():
                     raise runtime.CUDARuntimeError(OUT_OF_MEMORY)
             return cupy.cuda.MemoryPointer(_Paged(nbytes, self._tried), 0)
@@ -179,8 +178,7 @@ class CupyPool:
             try:
                 memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
             except cupy.cuda.memory.OutOfMemoryError:  # it keeps memory for other streams and sizes
-                self._pool.free_all_blocks()
-                self._trial.free_all_blocks()
+                self._free_spare()
                 self._pool.set_limit(size=max(self._left(), 1))
                 memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
         self._taken = max(self._taken, int(self._pool.total_bytes() + self._tried[0]))
@@ -236,12 +234,18 @@ class CupyPool:
                 self.rest()
                 tables = with_plans - self._device.taken()
                 self._device.note_growth(self._device.taken() - self._drawn - before)  # whether it failed or not
+                if self._pool.total_bytes() > self._left():  # libraries took more
+                    self._free_spare()
             return result, self._measured - start + max(tables, 0)
 
     def trim(self) -> None:
         with self._device.attach():
-            self._trial.free_all_blocks()
-            self._pool.free_all_blocks()
+            self._free_spare()
+
+    def _free_spare(self) -> None:
+        """Give back what earlier runs and calls left."""
+        for pool in (self._pool, self._trial):
+            pool.free_all_blocks()
 
     def rest(self) -> None:
         """Drop the thread's FFT plans, whose work areas may be in this pool."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.fakecupy import PAGE, CUDARuntimeError, Driver, FakeDevice, OutOfMemoryError, cupy_over
 
@@ -111,6 +111,7 @@ def test_a_driver_that_has_no_more_is_out_of_memory_and_counts_stay_right() -> N
 SIZES = st.sampled_from([512, 100_000, 400_000, 700_000, MIB, MIB + 512, 3 * MIB, 4_000_000, 9 * MIB])
 
 
+@example(calls=[[None] * 3, [None] * 21], runs=[512, 3 * MIB], begins=False)  # libraries grow beside what runs left
 @given(
     calls=st.lists(st.lists(st.none() | SIZES, max_size=30), max_size=5),
     runs=st.lists(SIZES, max_size=12),
