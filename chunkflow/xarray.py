@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 import xarray
+from xarray.computation import fit
+from xarray.computation.rolling import DataArrayRolling
+from xarray.core import duck_array_ops
 from xarray.core.groupby import GroupBy
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
@@ -22,6 +25,7 @@ import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.nodes import SourceNode
+from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.stores.registry import instance_of
 
 _is_zarr_array = instance_of("zarr", "Array")
@@ -189,32 +193,71 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         chunkflow.store(list(sources), places, **options)
 
 
-# -- Groups ------------------------------------------------------------------------------------------------------------
+# -- What xarray leaves to other libraries ----------------------------------------------------------------------------
 
 
-def _taught(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Xarray's own method, by which it reduces groups with flox, once flox knows of expressions."""
+def _taught(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put a function in the place of a library's own, which it gets as its first argument.
 
-    @functools.wraps(method)
-    def reduce(*args: Any, **kwargs: Any) -> Any:
-        _teach_flox()
-        return method(*args, **kwargs)
+    These are not public, and there are no hooks for them: what a version of the library lacks is left out.
+    """
 
-    return reduce
+    def teach(ours: Callable[..., Any]) -> Callable[..., Any]:
+        theirs = getattr(owner, name, None)
+        if theirs is not None:
+
+            @functools.wraps(theirs)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return ours(theirs, *args, **kwargs)
+
+            setattr(owner, name, call)
+        return ours
+
+    return teach
 
 
-if hasattr(GroupBy, "_flox_reduce"):  # xarray's, and not public: without it groups are reduced one by one
-    GroupBy._flox_reduce = _taught(GroupBy._flox_reduce)  # type: ignore[method-assign]
+@_taught(DataArrayRolling, "_array_reduce")
+def _rolled(theirs: Any, rolling: Any, **kwargs: Any) -> Any:
+    """Windows of an expression are reduced by its own view of them: bottleneck and numbagg would have whole lines."""
+    if isinstance(rolling.obj.variable._data, chunkflow.Array):
+        kwargs = {name: None if name.endswith("_move_func") else value for name, value in kwargs.items()}
+    return theirs(rolling, **kwargs)
+
+
+@_taught(duck_array_ops, "_push")
+def _pushed(theirs: Any, array: Any, n: int | None = None, axis: int = -1) -> Any:
+    """What `ffill` and `bfill` do."""
+    return chunkflow.ffill(array, axis, n) if isinstance(array, chunkflow.Array) else theirs(array, n, axis)
+
+
+@_taught(fit, "least_squares")
+def _least_squares(theirs: Any, lhs: Any, rhs: Any, rcond: float | None = None, skipna: bool = False) -> Any:
+    """What `polyfit` does. Lines are whole in a block where elements may be missing."""
+    if not (skipna and isinstance(rhs, chunkflow.Array)):
+        return theirs(lhs, rhs, rcond=rcond, skipna=skipna)
+    if rhs.dtype.kind == "c":
+        raise UnsupportedError("polyfit of complex numbers that skips NaN: fit the real and the imaginary part")
+    (along, *others), own = range(rhs.ndim), functools.partial(fitted, matrix=lhs, rcond=rcond)
+    left = functools.partial(own, residuals=True)
+    every = (along, *others)
+    return (
+        chunkflow.blockwise(own, ("degree", *others), rhs, every, new_axes={"degree": lhs.shape[1]}, dtype="f8"),
+        chunkflow.blockwise(left, tuple(others), rhs, every, dtype="f8"),
+    )
+
+
+@_taught(GroupBy, "_flox_reduce")
+def _grouped(theirs: Any, *args: Any, **kwargs: Any) -> Any:
+    _teach_flox()
+    return theirs(*args, **kwargs)
 
 
 @functools.cache
 def _teach_flox() -> None:
-    """Let xarray's calls of flox reduce the groups of an expression here, in one pass: flox has no hook for it."""
-    flox: Any = importlib.import_module("flox.xarray")
-    theirs = flox.groupby_reduce
+    """Let xarray's calls of flox reduce the groups of an expression here, in one pass."""
 
-    @functools.wraps(theirs)
-    def groupby_reduce(array: Any, *by: Any, **kwargs: Any) -> Any:
+    @_taught(importlib.import_module("flox.xarray"), "groupby_reduce")
+    def groupby_reduce(theirs: Any, array: Any, *by: Any, **kwargs: Any) -> Any:
         if not isinstance(array, chunkflow.Array):
             return theirs(array, *by, **kwargs)
         given = {name: kwargs[name] for name in ("func", "isbin", "axis", "dtype", "min_count") if name in kwargs}
@@ -225,7 +268,8 @@ def _teach_flox() -> None:
         groups = groups[0] if isinstance(groups, tuple) and len(by) == 1 and len(groups) == 1 else groups
         return chunkflow.groupby_reduce(array, *by, expected_groups=groups, fill_value=fill, **given, **more)
 
-    flox.groupby_reduce = groupby_reduce
+
+# -- Regions -----------------------------------------------------------------------------------------------------------
 
 
 class WritableRegion:
