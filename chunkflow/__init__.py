@@ -27,7 +27,7 @@ from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_no
 from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
 from chunkflow.api.scan import cumprod, cumsum, diff, ffill, maximum_accumulate, minimum_accumulate
-from chunkflow.api.statistics.histogram import bincount, histogram, topk
+from chunkflow.api.statistics.histogram import bincount, histogram
 from chunkflow.api.statistics.histogramdd import histogram2d, histogramdd
 from chunkflow.api.statistics.quantile import (
     median,
@@ -39,6 +39,7 @@ from chunkflow.api.statistics.quantile import (
     unique,
 )
 from chunkflow.api.statistics.sort import argsort, sort
+from chunkflow.api.statistics.topk import argtopk, topk
 from chunkflow.api.stencil.gradient import gradient
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
@@ -91,6 +92,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "argtopk",
     "argwhere",
     "average",
     "bincount",

@@ -153,6 +153,7 @@ CASES: dict[str, Case] = {
     "sort": Case(("x",), lambda x: np.sort(x, 0), {"axis": 0}),
     "argsort": Case(("x",), lambda x: np.argsort(x, stable=True), {"stable": True}),
     "topk": Case(("x", 2), lambda x: np.sort(x)[:, :-3:-1]),
+    "argtopk": Case(("x", -2), lambda x: np.argsort(x, stable=True)[:, :2]),
     "histogram": Case(("x",), lambda x: np.histogram(x)[0], lazy=False),
     "histogram2d": Case(("x", "y"), lambda x, y: np.histogram2d(x.ravel(), y.ravel())[0], lazy=False),
     "histogramdd": Case((["x", "y"], 3), lambda x, y: np.histogramdd((x.ravel(), y.ravel()), 3)[0], lazy=False),

@@ -476,6 +476,8 @@ def test_the_largest_are_found_in_partitions_that_have_fewer(k: int) -> None:
     x = np.random.default_rng(0).integers(-9, 9, (5, 6))
     found = cf.topk(cf.open(x), k, axis=0).to_dask(partition="48B", device="cpu")
     np.testing.assert_array_equal(found.compute(scheduler="sync"), cf.topk(x, k, axis=0, device="cpu"))
+    found = cf.argtopk(cf.open(x), k, axis=0).to_dask(partition="48B", device="cpu")
+    np.testing.assert_array_equal(found.compute(scheduler="sync"), cf.argtopk(x, k, axis=0, device="cpu"))
 
 
 def test_a_small_budget_cuts_no_chunk_of_the_output(tmp_path: Path) -> None:

@@ -628,9 +628,9 @@ add("quantile", _quantile, kinds="iuf", signed=False, filled=True)
 
 
 def _topk(d: Drawing, x: Value) -> Call:
-    k = d.choice([1, 2, -1, 5, -3])
-    text = f"(<0>, {k}, axis={d.axis(x.array)}"
-    return Call(f"topk{text})", f"cf.topk{text}<o>)", blocks=x.array.shape)
+    name, k = d.choice(["topk", "argtopk"]), d.choice([1, 2, -1, 5, -3])
+    text = f"{name}(<0>, {k}, axis={d.axis(x.array)}"
+    return Call(f"{text})", f"cf.{text}<o>)", blocks=x.array.shape)
 
 
 add("topk", _topk, kinds="biuf", dims=(1, 4), signed=False, filled=True, lazily="ours")

@@ -13,9 +13,9 @@ import xarray as xr
 import chunkflow as cf
 
 __all__ = [
-    "ArrayLike", "StillRefusedError", "around", "as_dask", "convolved", "difference", "edges", "einsum", "extremes",
-    "gathered", "in_labels", "in_memory", "least_and_most", "named", "neighbours", "norm", "overlapped", "same",
-    "tight", "topk",
+    "ArrayLike", "StillRefusedError", "argtopk", "around", "as_dask", "convolved", "difference", "edges", "einsum",
+    "extremes", "gathered", "in_labels", "in_memory", "least_and_most", "named", "neighbours", "norm", "overlapped",
+    "same", "tight", "topk",
 ]  # fmt: skip
 
 ROUNDING = {2: 1e-2, 4: 2e-6, 8: 1e-13}
@@ -159,6 +159,13 @@ def topk(x: np.ndarray, k: int, axis: int = -1) -> np.ndarray:
     """The `k` largest elements, largest first, or the smallest."""
     found = np.sort(x, axis)
     found = np.flip(found, axis) if k > 0 else found
+    return np.take(found, range(min(abs(k), x.shape[axis])), axis)
+
+
+def argtopk(x: np.ndarray, k: int, axis: int = -1) -> np.ndarray:
+    """Places of the `k` largest elements, largest first, or of the smallest; of equal ones the first come first."""
+    found = np.argsort(np.flip(x, axis) if k > 0 else x, axis, stable=True)
+    found = x.shape[axis] - 1 - np.flip(found, axis) if k > 0 else found
     return np.take(found, range(min(abs(k), x.shape[axis])), axis)
 
 

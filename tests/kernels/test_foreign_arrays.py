@@ -14,8 +14,9 @@ from chunkflow.core.nest import Along, Output, nest
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
 from chunkflow.kernels.scan import running_extreme
-from chunkflow.kernels.statistics.histogram import TopK, counts_in_boxes, histogrammed
+from chunkflow.kernels.statistics.histogram import counts_in_boxes, histogrammed
 from chunkflow.kernels.statistics.sorting import of_lines
+from chunkflow.kernels.statistics.topk import ArgTopK, TopK
 
 rng = np.random.default_rng(4)
 X = rng.integers(-9, 9, (6, 7)) / 2
@@ -60,6 +61,11 @@ def test_the_largest_and_smallest(k: int) -> None:
         kernel, box = TopK(1, k), whole(X.shape)
         found = kernel.fold(None, [Foreign(x)], op, Grid(X.shape, X.shape), (0, 0), box)
         same(kernel.finish(found, op, box), np.flip(np.sort(x, 1), 1)[:, :k] if k > 0 else np.sort(x, 1)[:, :-k])
+        places, ordered = ArgTopK(1, k), np.argsort(x, 1, stable=True)
+        if k > 0:
+            ordered = 6 - np.argsort(x[:, ::-1], 1, stable=True)[:, ::-1]
+        found = places.fold(None, [Foreign(x)], op, Grid(X.shape, X.shape), (0, 0), box)
+        same(places.finish(found, op, box), ordered[:, : abs(k)])
 
 
 def test_counts_in_boxes() -> None:

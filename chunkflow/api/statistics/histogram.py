@@ -1,4 +1,4 @@
-"""Histograms, counts and selections, with NumPy's names, arguments and results (dask's for `topk`).
+"""Histograms and counts, with NumPy's names, arguments and results.
 
 Each block is counted by NumPy's function of the same name, given the bins of the whole array; so its rules, of
 which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's to the bit.
@@ -16,7 +16,6 @@ from chunkflow import stores
 from chunkflow.api.operation import (
     ArraySpec,
     Chunks,
-    Declared,
     MultiPass,
     Options,
     Request,
@@ -40,9 +39,7 @@ from chunkflow.api.statistics.bins import (
 )
 from chunkflow.api.statistics.order_statistics import stored
 from chunkflow.api.statistics.parts import in_parts
-from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
-from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
@@ -52,7 +49,6 @@ from chunkflow.graph.nodes import MultiPassNode, Node, has_lazy, node_of
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.statistics.histogram import (
     Tally,
-    TopK,
     Value,
     counts_added,
     counts_between,
@@ -328,52 +324,6 @@ def bincount(
         return found
 
     return MultiPass(arrays, run, chosen)
-
-
-@operation
-def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> Request:
-    """Largest elements along an axis, largest first; or the smallest ones, smallest first.
-
-    As in NumPy's sorting NaN comes after every number, so it is among the largest.
-
-    Parameters
-    ----------
-    k : int
-        How many; if negative, the -k smallest. No more come than there are.
-    axis : int
-        Along which.
-
-    Returns
-    -------
-    array
-        With `k` elements along `axis`: `out`, opened where it was a path.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        `k` is 0 or no int; an axis that `x` does not have.
-
-    Examples
-    --------
-    >>> x = np.array([5, 1, 3, 6])
-    >>> cf.topk(x, 2, device="cpu"), cf.topk(x, -2, device="cpu")
-    (array([6, 5]), array([1, 3]))
-    """
-    check_int("axis", axis)
-    if check_int("k", k) == 0:
-        raise ArgumentError("k=0 selects nothing: give k > 0 for the largest elements, k < 0 for the smallest")
-
-    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        shape = specs[0].shape
-        along = normalize_axes(axis, len(shape), "axis")[0]
-        number = min(abs(int(k)), shape[along])
-        axes = tuple(None if a == along else a for a in np.arange(len(shape)).tolist())
-        block = block_sides(chunks, shape)
-        kernel = TopK(along, number if k > 0 else -number)
-        # What is kept, what a block adds, both together, and NumPy's sorted copy of them.
-        return Declared(nest([shape]), kernel, axes, block, tiles=False, copies=6.0)
-
-    return Request(declare, (x,), Options(**options))
 
 
 # -- Expressions of a histogram whose range is not known before -------------------------------------------------

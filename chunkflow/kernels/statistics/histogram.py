@@ -1,4 +1,4 @@
-"""Histograms and top-k: folds over all elements of an array, or along one of its axes."""
+"""Histograms: folds over all elements of an array."""
 
 from __future__ import annotations
 
@@ -135,54 +135,6 @@ class Tally(Fold):
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         return self.result(value)
-
-
-@dataclass(frozen=True)
-class TopK(Fold):
-    """The `k` largest elements along an axis, largest first; if negative the smallest ones, smallest first.
-
-    NaN counts as larger than any number, as in NumPy's sorting.
-    """
-
-    axis: int
-    k: int
-
-    def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
-    ) -> Value:
-        found = self._selected(blocks[0])
-        if value is not None:
-            found = self._selected(np.concatenate((value[0], found), self.axis))
-        if not nest.outputs and found.shape[self.axis] < abs(self.k):
-            # The trial call's block may have too few elements, but its results must be as long as a run's.
-            taken = blocks[0].copy()  # the trial measures the memory of a selection from a longer block
-            longer = (*found.shape[: self.axis], abs(self.k), *found.shape[self.axis + 1 :])
-            found = np.zeros_like(found, shape=longer)
-            del taken
-        return (found,)
-
-    def combine(self, left: Value, right: Value) -> Value:
-        return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
-
-    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        found = np.sort(value[0], axis=self.axis)
-        lacking = abs(self.k) - found.shape[self.axis]
-        if lacking > 0:  # of a partition, whose value counts and is combined with others': results have their length
-            shape = (*found.shape[: self.axis], lacking, *found.shape[self.axis + 1 :])
-            found = np.concatenate((found, np.zeros_like(found, shape=shape)), self.axis)
-        return np.flip(found, self.axis) if self.k > 0 else found
-
-    def _selected(self, candidates: Any) -> Any:
-        """The candidates that may be among the `k`, in any order, in new memory."""
-        number = abs(self.k)
-        if candidates.shape[self.axis] <= number:
-            return candidates.copy()
-        if not isinstance(candidates, np.ndarray):
-            found = np.sort(candidates, self.axis)  # CuPy's partition does not know where NaN belongs
-        else:
-            found = np.partition(candidates, -number if self.k > 0 else number - 1, self.axis)
-        chosen = slice(-number, None) if self.k > 0 else slice(None, number)
-        return found[(*(slice(None),) * self.axis, chosen)].copy()
 
 
 def counts_in_boxes(columns: Sequence[Any], edges: Sequence[np.ndarray], weights: Any, number: int) -> Any:

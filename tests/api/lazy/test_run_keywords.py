@@ -59,6 +59,7 @@ ARGUMENTS: dict[str, Callable[..., Any]] = {
     "extract": lambda x, **o: cf.extract(X > 3, x, **o),
     "repeat": lambda x, **o: cf.repeat(x, 2, 0, **o),
     "topk": lambda x, **o: cf.topk(x, 2, **o),
+    "argtopk": lambda x, **o: cf.argtopk(x, 2, **o),
     "histogram": lambda x, **o: cf.histogram(x, 3, (0, 12), **o),
     "histogram2d": lambda x, **o: cf.histogram2d(x, X, 2, [(0, 9), (0, 9)], **o),
     "histogramdd": lambda x, **o: cf.histogramdd(x, 2, [(0, 9)] * 4, **o),

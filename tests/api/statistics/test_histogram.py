@@ -19,7 +19,8 @@ from support.devices import CHECKING, Place, everywhere, same
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.api.statistics.histogram import bincount, histogram, topk
+from chunkflow.api.statistics.histogram import bincount, histogram
+from chunkflow.api.statistics.topk import argtopk, topk
 from chunkflow.testing import CountingSource, filled
 
 DTYPES = ("?", "i1", "u1", "i4", "u8", "f2", "f4", "f8", ">f4")
@@ -90,6 +91,14 @@ def test_many_blocks(place: Place) -> None:
     same(bincount(abs(whole).ravel(), **(options | {"chunks": 50})), np.bincount(abs(whole).ravel()))
     same(topk(whole, 5, 0, **options), np.sort(whole, 0)[::-1][:5])
     same(topk(whole, -50, 1, **options), np.sort(whole, 1)[:, :50])
+    same(argtopk(whole, 5, 0, **options), first_of_largest(whole, 0)[:5])
+    same(argtopk(whole, -50, 1, **options), np.argsort(whole, 1, stable=True)[:, :50])
+
+
+def first_of_largest(x: np.ndarray, axis: int) -> np.ndarray:
+    """Places of elements from the largest on, of equal ones the first first."""
+    found: np.ndarray = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis, stable=True), axis)
+    return found
 
 
 @given(
@@ -109,11 +118,14 @@ def test_topk_as_dask(case: dict[str, Any], k: int, data: Any) -> None:
     axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
     got = topk(x, k, axis, chunks=case["chunks"], budget=2_000_000, device=case["place"].device())
     ordered = np.sort(x, axis)
+    places = np.argsort(x, axis, stable=True)
     if k > 0:
-        ordered = np.flip(ordered, axis)
+        ordered, places = np.flip(ordered, axis), first_of_largest(x, axis)
     expected = np.take(ordered, np.arange(min(abs(k), x.shape[axis])), axis)
     assert got.dtype == expected.dtype.newbyteorder("=")
     np.testing.assert_array_equal(got, expected)
+    places = np.take(places, np.arange(min(abs(k), x.shape[axis])), axis)
+    same(argtopk(x, k, axis, chunks=case["chunks"], budget=2_000_000, device=case["place"].device()), places)
     if x.size and not x.dtype.isnative:  # dask is the reference of what the arguments mean
         same(np.asarray(da.topk(da.from_array(x.astype("f4")), k, axis)), expected.astype("f4"))
 
@@ -134,11 +146,15 @@ def test_special_values(place: Place) -> None:
             histogram(bad, 3, **options)
     np.testing.assert_array_equal(topk(x, 3, **options), [np.nan, np.inf, 2])
     np.testing.assert_array_equal(topk(x, -2, **options), [-np.inf, 0])
+    x = np.array([np.nan, 1, np.nan, -0.0, np.nan, 0.0])
+    np.testing.assert_array_equal(argtopk(x, 4, **options), [0, 2, 4, 1])
+    np.testing.assert_array_equal(argtopk(x, -4, **options), [3, 5, 1, 0])
 
 
 def test_more_than_a_trial_has() -> None:
     x = np.random.default_rng(3).permutation(40_000).reshape(2, -1)
     same(topk(x, 9000, 1, budget="2MB", device="cpu"), np.sort(x, 1)[:, :-9001:-1])
+    same(argtopk(x, 9000, 1, budget="6MB", device="cpu"), np.argsort(x, 1)[:, :-9001:-1])
 
 
 def test_arrays_without_elements() -> None:
@@ -200,6 +216,8 @@ X, LINE, COMPLEX = Untouchable("f8", 4, 5), Untouchable("i4", 20), Untouchable("
         (topk, (X, 1.5), {}, errors.ArgumentTypeError, "1.5"),
         (topk, (X, 2, 2), {}, errors.ArgumentError, "axis=2"),
         (topk, (X, 2, None), {}, errors.ArgumentTypeError, "None"),
+        (argtopk, (X, 0), {}, errors.ArgumentError, "k=0"),
+        (argtopk, (Untouchable("c16", 4), 1), {}, errors.ArgumentTypeError, "real part"),
     ],
 )
 def test_bad_arguments_are_refused_before_the_first_read(

@@ -1,0 +1,125 @@
+"""The largest or smallest elements along an axis, and where they are: folds that keep as many as are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
+
+Value = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class TopK(Fold):
+    """The `k` largest elements along an axis, largest first; if negative the smallest ones, smallest first.
+
+    NaN counts as larger than any number, as in NumPy's sorting.
+    """
+
+    axis: int
+    k: int
+
+    def fold(
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
+    ) -> Value:
+        found = self._selected(blocks[0])
+        if value is not None:
+            found = self._selected(np.concatenate((value[0], found), self.axis))
+        if not nest.outputs and found.shape[self.axis] < abs(self.k):
+            # The trial call's block may have too few elements, but its results must be as long as a run's.
+            taken = blocks[0].copy()  # the trial measures the memory of a selection from a longer block
+            longer = (*found.shape[: self.axis], abs(self.k), *found.shape[self.axis + 1 :])
+            found = np.zeros_like(found, shape=longer)
+            del taken
+        return (found,)
+
+    def combine(self, left: Value, right: Value) -> Value:
+        return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
+
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
+        found = np.sort(value[0], axis=self.axis)
+        lacking = abs(self.k) - found.shape[self.axis]
+        if lacking > 0:  # of a partition, whose value counts and is combined with others': results have their length
+            shape = (*found.shape[: self.axis], lacking, *found.shape[self.axis + 1 :])
+            found = np.concatenate((found, np.zeros_like(found, shape=shape)), self.axis)
+        return np.flip(found, self.axis) if self.k > 0 else found
+
+    def _selected(self, candidates: Any) -> Any:
+        """The candidates that may be among the `k`, in any order, in new memory."""
+        number = abs(self.k)
+        if candidates.shape[self.axis] <= number:
+            return candidates.copy()
+        if not isinstance(candidates, np.ndarray):
+            found = np.sort(candidates, self.axis)  # CuPy's partition does not know where NaN belongs
+        else:
+            found = np.partition(candidates, -number if self.k > 0 else number - 1, self.axis)
+        chosen = slice(-number, None) if self.k > 0 else slice(None, number)
+        return found[(*(slice(None),) * self.axis, chosen)].copy()
+
+
+@dataclass(frozen=True)
+class ArgTopK(Fold):
+    """Places of the `k` largest elements along an axis, largest first; if negative of the smallest ones.
+
+    Of equal elements the first ones are taken, and come first. NaN are equal, and larger than any number. A value has
+    elements and their places, in the order of these.
+    """
+
+    axis: int
+    k: int
+
+    def fold(
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
+    ) -> Value:
+        x, side = blocks[0], box[self.axis]
+        shape = [1] * x.ndim
+        shape[self.axis] = x.shape[self.axis]
+        places = np.arange(side.start, side.start + x.shape[self.axis], dtype=np.intp, like=x).reshape(shape)
+        places = np.broadcast_to(places, x.shape)
+        found = self._selected(x, places, abs(self.k))
+        if not nest.outputs and found[0].shape[self.axis] < abs(self.k):
+            # The trial call's block may have too few elements, but its results must be as long as a run's.
+            self._selected(x, places, x.shape[self.axis] // 2)  # the trial measures what a longer block takes
+            longer = (*x.shape[: self.axis], abs(self.k), *x.shape[self.axis + 1 :])
+            found = (np.zeros_like(x, shape=longer), np.zeros_like(found[1], shape=longer))
+        return found if value is None else self.combine(value, found)
+
+    def combine(self, left: Value, right: Value) -> Value:
+        x, places = (np.concatenate(both, self.axis) for both in zip(left, right, strict=True))
+        order = np.argsort(places, axis=self.axis)
+        x, places = (np.take_along_axis(a, order, self.axis) for a in (x, places))
+        return self._selected(x, places, abs(self.k))
+
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
+        x, places = value if self.k < 0 else (np.flip(a, self.axis) for a in value)
+        found = np.take_along_axis(places, np.argsort(x, axis=self.axis, kind="stable"), self.axis)
+        lacking = abs(self.k) - found.shape[self.axis]
+        if lacking > 0:  # of a partition, whose value counts and is combined with others': results have their length
+            shape = (*found.shape[: self.axis], lacking, *found.shape[self.axis + 1 :])
+            found = np.concatenate((found, np.zeros_like(found, shape=shape)), self.axis)
+        return np.flip(found, self.axis) if self.k > 0 else found
+
+    def _selected(self, x: Any, places: Any, number: int) -> Value:
+        """The candidates that are among so many, and their places, in new memory; places ascend, and stay so."""
+        if x.shape[self.axis] <= number:
+            return x.copy(), places.copy()
+        at = -number if self.k > 0 else number - 1
+        # CuPy's partition does not know where NaN belongs.
+        ordered = np.partition(x, at, self.axis) if isinstance(x, np.ndarray) else np.sort(x, self.axis)
+        last = np.take(ordered, [at], self.axis)  # of those that are wanted
+        beyond, equal = x > last if self.k > 0 else x < last, x == last
+        if x.dtype.kind == "f":
+            nan, last_is_nan = np.isnan(x), np.isnan(last)
+            beyond |= nan & ~last_is_nan if self.k > 0 else last_is_nan & ~nan
+            equal |= nan & last_is_nan
+        lacking = number - beyond.sum(axis=self.axis, keepdims=True)
+        chosen = np.moveaxis(beyond | (equal & (equal.cumsum(axis=self.axis) <= lacking)), self.axis, -1)
+        shape = (*chosen.shape[:-1], number)
+        found = (np.moveaxis(np.moveaxis(a, self.axis, -1)[chosen].reshape(shape), -1, self.axis) for a in (x, places))
+        return tuple([a.copy() for a in found])
