@@ -15,7 +15,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.dry_run import apart
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
-from chunkflow.graph.indexing import ParsedIndex, mask_alone, parsed_index
+from chunkflow.graph.indexing import ParsedIndex, computed, mask_alone, parsed_index
 from chunkflow.graph.masks import counted
 from chunkflow.graph.nodes import Lazy, Node, SourceNode, first_lazy, source_of
 from chunkflow.graph.slicing import viewed
@@ -28,7 +28,7 @@ from chunkflow.stores.views.marked import Marks
 def assignment(index: Any, shape: Shape, dtype: np.dtype, values: Any, options: Options) -> tuple[Any, Any]:
     """Which elements an assignment sets, and their values; both broadcast to the array. One value is a scalar.
 
-    The options are those by which a mask is counted, where it must be.
+    The options are those by which expressions in the index, and values for lists, are computed.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def assignment(index: Any, shape: Shape, dtype: np.dtype, values: Any, options: 
             return wide if lazy is None or not isinstance(wide, Node) else type(lazy)(wide), values
         if mask.shape == shape:
             return _by_marks(mask, values, options)
-    return _by_places(parsed_index(index, shape), shape, dtype, values)
+    return _by_places(parsed_index(index, shape, options), shape, dtype, values, options)
 
 
 def _widened(mask: Node, number: int) -> Any:
@@ -73,7 +73,7 @@ def _by_marks(mask: Node, values: Any, options: Options) -> tuple[Any, Any]:
     return _Assigned(marks), _Values([values], marks)
 
 
-def _by_places(index: ParsedIndex, shape: Shape, dtype: np.dtype, values: Any) -> tuple[Any, Any]:
+def _by_places(index: ParsedIndex, shape: Shape, dtype: np.dtype, values: Any, options: Options) -> tuple[Any, Any]:
     wanted = index.wanted
     picked = tuple(
         1 if axis is None else index.common[~axis] if axis < 0 else index.cuts[axis].number for axis in wanted
@@ -97,7 +97,7 @@ def _by_places(index: ParsedIndex, shape: Shape, dtype: np.dtype, values: Any) -
             if axis is not None and d >= lead:
                 along[axis] = d - lead
         return _Assigned(places), _Values([values], places, tuple(along))
-    array = _in_memory(values)
+    array = _in_memory(values, options)
     _check(array.shape, picked)
     array = array.reshape(array.shape[max(0, array.ndim - len(picked)) :])
     array = array.reshape((1,) * (len(picked) - array.ndim) + array.shape)
@@ -112,11 +112,13 @@ def _by_places(index: ParsedIndex, shape: Shape, dtype: np.dtype, values: Any) -
     return _Assigned(places), _Assigned(places, front.reshape(points.shape[1], *ends).astype(dtype))
 
 
-def _in_memory(values: Any) -> np.ndarray:
+def _in_memory(values: Any, options: Options) -> np.ndarray:
     """Values as an array; of an expression they are computed, unless it is too large."""
-    if hasattr(values, "__array__"):
+    if isinstance(values, Lazy):
         with apart():
-            return np.asarray(values)
+            return computed(values, options)
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
     with closing(open_source(values)) as source:
         found = np.empty(source.spec.shape, source.spec.dtype)
         source.read(whole(found.shape), found)

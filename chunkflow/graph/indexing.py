@@ -15,12 +15,12 @@ from chunkflow.core.grid import Shape
 from chunkflow.engine.dry_run import apart
 from chunkflow.engine.options import Options
 from chunkflow.errors import PlaceError, UnsupportedError
-from chunkflow.graph.masks import counted, marked
+from chunkflow.graph.masks import counted, marked, wanted_places
 from chunkflow.graph.nodes import Lazy, Node
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import pointed, sliced, viewed
 from chunkflow.kernels.declare import declare_permuted, declare_squeezed, declare_widened
-from chunkflow.stores import is_dask_array
+from chunkflow.stores import is_dask_array, spec_of
 
 _LISTS = (list, tuple, range)
 """What stands for an array of places."""
@@ -86,7 +86,7 @@ def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
         mask, at = alone
         with apart():
             return marked(node, counted(mask, Options()), at)
-    parsed = parsed_index(index, node.shape, outer)
+    parsed = parsed_index(index, node.shape, Options(), outer)
     if not parsed.arrays:
         return _basic(node, parsed)
     if outer:
@@ -184,13 +184,13 @@ def _picked(node: Node, index: ParsedIndex, common: Shape) -> tuple[Node, list[l
     return pointed(sliced(node, index.cuts), axes, points, at), made
 
 
-def parsed_index(index: Any, shape: Shape, outer: bool = False) -> ParsedIndex:
-    """An index of an array of a shape, entry by entry. Expressions in it are computed."""
+def parsed_index(index: Any, shape: Shape, options: Options, outer: bool = False) -> ParsedIndex:
+    """An index of an array of a shape, entry by entry. Expressions in it are computed, as the options say."""
     cuts: list[AxisCut] = []
     arrays: dict[int, np.ndarray] = {}
     single: list[int] = []
     order: list[int | None] = []
-    for entry in _entries(index, shape):
+    for entry in _entries(index, shape, options):
         if entry is None:
             order.append(None)
             continue
@@ -224,7 +224,7 @@ def checked(places: np.ndarray, n: int, axis: int) -> np.ndarray:
     return found
 
 
-def _entries(index: Any, shape: Shape) -> list[Any]:
+def _entries(index: Any, shape: Shape, options: Options) -> list[Any]:
     """The entries of an index: integers, slices, None, and arrays of integers. Ellipsis and bools are resolved."""
     entries: list[Any] = []
     for entry in index if isinstance(index, tuple) else [index]:
@@ -239,17 +239,29 @@ def _entries(index: Any, shape: Shape) -> list[Any]:
         entries.append(Ellipsis)
     at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
     entries[at : at + 1] = [slice(None)] * (len(shape) - used)
-    with apart():  # the index fits so far: now it is computed
-        entries = [part for e in entries for part in (_entry(np.asarray(e)) if isinstance(e, Lazy) else [e])]
-    found: list[Any] = []
     axis = 0
     for entry in entries:
-        if isinstance(entry, np.ndarray) and entry.dtype == bool:
+        if _is_of_bools(entry):
             check_fits(entry.shape, shape, axis)
-            found += entry.nonzero()
-        else:
-            found.append(entry)
         axis += _width(entry)
+    with apart():  # the index fits so far: now it is computed
+        return [part for entry in entries for part in _places(entry, options)]
+
+
+def _is_of_bools(entry: Any) -> bool:
+    return isinstance(entry, np.ndarray | Lazy) and spec_of(entry).dtype == bool
+
+
+def _places(entry: Any, options: Options) -> Sequence[Any]:
+    """An entry without bools and expressions."""
+    if isinstance(entry, Lazy):
+        return wanted_places(entry._node, options) if _is_of_bools(entry) else _entry(computed(entry, options))
+    return entry.nonzero() if _is_of_bools(entry) else [entry]
+
+
+def computed(value: Any, options: Options) -> np.ndarray:
+    """The elements of an expression, in memory."""
+    found: np.ndarray = value._unasked(budget=options.budget, device=options.device, progress=options.progress)
     return found
 
 

@@ -21,6 +21,7 @@ from chunkflow.engine.options import Options
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.evaluate import Evaluation, op_node, room
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, SourceNode, ViewNode, interned, source_of
+from chunkflow.graph.unasked import check_unasked
 from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.marked import MarkedSource, Marks, WantedPlaces, marked_spec
@@ -37,6 +38,16 @@ def counted(mask: Node, options: Options) -> Marks:
         marks.number = math.prod(mask.shape)
         return marks
     return marks.counted()
+
+
+def wanted_places(mask: Node, options: Options) -> tuple[np.ndarray, ...]:
+    """The places along each axis of the elements that a mask wants, in memory."""
+    marks = counted(mask, options)
+    nbytes = marks.number * len(mask.shape) * np.dtype(np.int64).itemsize
+    why = "because the mask stands beside other indices: index by the mask alone, and then by these"
+    check_unasked(f"places of {marks.number} elements that a mask picks,", nbytes, why)
+    every = [np.empty(0, np.int64), *marks.places(0, marks.number)]
+    return np.unravel_index(np.concatenate(every), mask.shape)
 
 
 def nonzero(node: Node) -> Node:

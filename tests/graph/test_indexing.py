@@ -315,6 +315,32 @@ def test_a_mask_of_put_is_counted_within_the_budget(tmp_path: Path) -> None:
     same(got, x)
 
 
+def test_an_index_and_values_of_put_are_computed_within_the_budget(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((2000, 1000))
+    np.save(tmp_path / "x.npy", x)
+    wanted, places = x.max(axis=1) > 0.999, np.arange(2, 990, 7)
+
+    def run() -> Any:
+        lazy, how = cf.open(tmp_path / "x.npy"), {"out": tmp_path / "y.npy", "budget": "3MB", "device": "cpu"}
+        index = (lazy.max(axis=1) > 0.999, cf.open(places)[:1])
+        return cf.put(tmp_path / "x.npy", index, lazy.min(axis=1)[cf.open(wanted)], overwrite=True, **how)
+
+    run()
+    with traced() as peak:
+        got = run()
+        assert peak() <= 3_000_000
+    x[wanted, places[:1]] = x.min(axis=1)[wanted]
+    same(got, x)
+
+
+def test_a_mask_beside_other_indices_picks_no_more_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = cf.open(X)
+    same(x[x[:, 0, 0, 0] > 300, :, 2:5].compute(device="cpu"), X[X[:, 0, 0, 0] > 300, :, 2:5])
+    monkeypatch.setenv("CHUNKFLOW_ASARRAY", "15")
+    with pytest.raises(errors.UnsupportedError, match="index by the mask alone"):
+        x[x[:, 0, 0, 0] >= 0, 0]
+
+
 @pytest.mark.parametrize("index", [lambda x: x[0] > 3, lambda x: (x > 3, 1), lambda x: (..., x > 3, ...)])
 def test_a_mask_that_does_not_fit_is_not_computed(index: Any) -> None:
     source = CountingSource(X)

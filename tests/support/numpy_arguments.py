@@ -48,6 +48,7 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     np.histogram2d: (LINE, LINE[::-1]), np.histogramdd: (X[:, :, 0],),
     **dict.fromkeys((np.partition, np.argpartition), (X, 2)),
     np.unravel_index: (np.argsort(X, axis=1), (2, 2)), np.result_type: (X, "f4"),
+    np.ravel_multi_index: ((MASK.astype("i4"),), (2,)),
     np.lib.stride_tricks.sliding_window_view: (LINE, 3), np.convolve: (LINE, [1.0, 2]), np.correlate: (LINE, [1.0, 2]),
 }  # fmt: skip
 """Arguments without a default; of the other functions one array is."""
@@ -80,8 +81,8 @@ OWN: dict[tuple[Any, str], Any] = {
     (np.digitize, "right"): True, (np.linalg.norm, "axis"): 1, (np.tensordot, "axes"): ([0], [2]),
     (np.linalg.tensordot, "axes"): ([0], [2]),
     (np.rot90, "axes"): (0, 2), (np.transpose, "axes"): (1, 2, 0),
-    **{(fn, "mode"): "wrap" for fn in (np.take, np.choose)}, (np.convolve, "mode"): "same",
-    (np.correlate, "mode"): "same", (np.searchsorted, "side"): "right",
+    **{(fn, "mode"): "wrap" for fn in (np.take, np.choose, np.ravel_multi_index)},
+    (np.convolve, "mode"): "same", (np.correlate, "mode"): "same", (np.searchsorted, "side"): "right",
     (np.linalg.norm, "ord"): 3,
     **{(fn, "kind"): "stable" for fn in (np.sort, np.argsort)},
     **{(np.histogram2d, name): v for name, v in (("weights", LINE), ("range", [(-2.0, 2.0)] * 2))},

@@ -194,6 +194,11 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
         lambda i, **_: np.unravel_index(i, (20, 1, 13)),
         lambda i, **_: np.unravel_index(i, (20, 13), order="F"),
     ],
+    np.ravel_multi_index: [
+        lambda i, **_: np.ravel_multi_index((i, 3, i[:1]), (300, 5, 400), order="F"),
+        lambda i, **_: np.ravel_multi_index((i * 9, i - 5), (7, 8), mode=("wrap", "clip")),
+        lambda i, **_: np.ravel_multi_index(i[:2], (300, 400)),
+    ],
     np.nonzero: [lambda x, **_: np.nonzero(x > 1), lambda i, **_: np.nonzero(i)],
     np.flatnonzero: [lambda x, **_: np.flatnonzero(x > 1)],
     np.argwhere: [lambda x, **_: np.argwhere(x > 1)],

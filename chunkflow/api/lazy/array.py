@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -21,18 +20,15 @@ from chunkflow.api.rearrange import rearrange, take
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
-from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
 from chunkflow.graph.messages import packed, restored
 from chunkflow.graph.nodes import Lazy, remembered, source_of
+from chunkflow.graph.unasked import check_unasked
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.stores import NewArray
-
-ASARRAY = "1GB"
-"""Bytes of an expression up to which ``np.asarray`` computes it: a library that asks for more does so by mistake."""
 
 
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
@@ -185,14 +181,13 @@ class Array(Collection):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError(f"{self!r} is computed anew, and cannot be given without a copy")
-        most = parse_bytes(os.environ.get("CHUNKFLOW_ASARRAY", ASARRAY))
-        if self.nbytes > most:
-            raise UnsupportedError(
-                f"{self!r} of {format_bytes(self.nbytes)} would be computed into memory, because NumPy or another "
-                f"library asks for an array: compute() does so, to_zarr() and to_npy() store it. Up to "
-                f"{format_bytes(most)} is computed unasked; CHUNKFLOW_ASARRAY in the environment sets another limit"
-            )
-        return np.asarray(self.compute(), dtype)
+        return np.asarray(self._unasked(), dtype)
+
+    def _unasked(self, **options: Any) -> np.ndarray:
+        """Its elements, for what needs them at once."""
+        asks = "because NumPy, an index or another library asks for an array"
+        check_unasked(repr(self), self.nbytes, f"{asks}: compute() does so, to_zarr() and to_npy() store it")
+        return np.asarray(self.compute(**options))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return numpy_dispatch.ufunc(ufunc, method, inputs, kwargs)

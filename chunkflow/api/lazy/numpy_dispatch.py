@@ -136,7 +136,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, places, "take compress"),
     **_alike(np, along, "take_along_axis"),
     **_alike(np, masks, "extract nonzero flatnonzero argwhere"),
-    **_alike(np, tables, "unravel_index choose searchsorted interp digitize isin"),
+    **_alike(np, tables, "unravel_index ravel_multi_index choose searchsorted interp digitize isin"),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),

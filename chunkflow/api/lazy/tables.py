@@ -71,10 +71,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """As `numpy.unravel_index`."""
     sides = tuple(as_axes(shape, "shape"))
-    if order not in ("C", "F"):
-        raise ArgumentError(f"order={order!r} must be 'C' or 'F'")
-    slower = [math.prod(sides[d + 1 :] if order == "C" else sides[:d]) for d in range(len(sides))]
-    whole = [{"size": math.prod(sides), "step": step, "side": side} for step, side in zip(slower, sides, strict=True)]
+    steps = _steps(sides, order)
+    whole = [{"size": math.prod(sides), "step": step, "side": side} for step, side in zip(steps, sides, strict=True)]
     return tuple(applied(_unraveled, (indices,), {}, given) for given in whole)
 
 
@@ -84,6 +82,40 @@ def _unraveled(block: Any, size: int, step: int, side: int) -> Any:
     if bool((outside := (block < 0) | (block >= size)).any()):
         raise ValueError(f"index {int(block[outside][0])} is out of bounds for array with size {size}")
     return block.astype(np.int64) // step % side
+
+
+def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
+    """As `numpy.ravel_multi_index`."""
+    sides = tuple(as_axes(dims, "dims"))
+    along = list(multi_index) if isinstance(multi_index, tuple | list) else [multi_index[d] for d in range(len(sides))]
+    modes = (mode,) * len(sides) if isinstance(mode, str) else tuple(mode)
+    if not len(along) == len(modes) == len(sides):
+        raise ArgumentError(f"np.ravel_multi_index: {len(along)} indices and {len(modes)} modes for dims={sides}")
+    if unknown := set(modes) - set(places.MODES):
+        raise ArgumentError(f"mode={unknown.pop()!r} is none of {', '.join(places.MODES)}")
+    if math.prod(sides) > np.iinfo(np.int64).max:
+        raise ArgumentError(f"dims={sides} have more elements than int64 counts")
+    return applied(_raveled, along, {}, {"sides": sides, "steps": _steps(sides, order), "modes": modes})
+
+
+def _raveled(*blocks: Any, sides: tuple[int, ...], steps: list[int], modes: tuple[str, ...]) -> Any:
+    found: Any = 0
+    for block, side, step, mode in zip(blocks, sides, steps, modes, strict=True):
+        own = np.asarray(block) if np.isscalar(block) else block
+        if own.dtype.kind not in "iu":
+            raise ArgumentTypeError(f"np.ravel_multi_index of {own.dtype}: places are integers")
+        if mode == "raise" and bool(((own < 0) | (own >= side)).any()):
+            raise ValueError("invalid entry in coordinates array")
+        own = own.astype(np.int64)
+        found = found + (own % side if mode == "wrap" else own.clip(0, side - 1)) * step
+    return found
+
+
+def _steps(sides: tuple[int, ...], order: str) -> list[int]:
+    """How far apart elements are that follow one another along each axis."""
+    if order not in ("C", "F"):
+        raise ArgumentError(f"order={order!r} must be 'C' or 'F'")
+    return [math.prod(sides[d + 1 :] if order == "C" else sides[:d]) for d in range(len(sides))]
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:

@@ -56,9 +56,9 @@ def put(x: Any, index: Any, values: Any, **options: Unpack[RunOptions]) -> Reque
     """
     spec = spec_of(x)
     chosen = replace(Options(**options), dtype=spec.dtype)
-    count = Options(budget=chosen.budget, device=chosen.device, progress=chosen.progress)
+    early = Options(budget=chosen.budget, device=chosen.device, progress=chosen.progress)
     with refused_by("put"):
-        which, given = assignment(index, spec.shape, spec.dtype, values, count)
+        which, given = assignment(index, spec.shape, spec.dtype, values, early)
     return Request(declare_map(_put, {}), (x, which, given), chosen, shapes_only=True, keeps=True, elementwise=True)
 
 
