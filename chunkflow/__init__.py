@@ -36,10 +36,10 @@ from chunkflow.api.statistics.quantile import (
     nanquantile,
     percentile,
     quantile,
-    unique,
 )
 from chunkflow.api.statistics.sort import argsort, sort
 from chunkflow.api.statistics.topk import argtopk, topk
+from chunkflow.api.statistics.unique import unique
 from chunkflow.api.stencil.gradient import gradient
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
 from chunkflow.api.stencil.steps_per_pass import IterationPlan

@@ -203,6 +203,10 @@ MORE: dict[str, tuple[str, Case]] = {
     "medians without NaN": ("nanmedian", Case(("t",), np.median)),
     "medians of long lines": ("median", Case(("t",), lambda t: np.median(t, axis=0), {"axis": 0})),
     "a rule for bins": ("histogram", Case(("x", "auto"), lambda x: np.histogram(x, "auto")[0], {}, False, True)),
+    "places among distinct values": (
+        "unique",
+        Case(("i",), np.unique, {"return_inverse": True}, lazy=False, depends=True),
+    ),
     "counts with weights": ("bincount", Case(("j", "v"), np.bincount, lazy=False, depends=True)),
     "iterations": (
         "map_overlap",

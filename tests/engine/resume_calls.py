@@ -199,8 +199,9 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "distinct values": several(
         lambda folder: cf.unique(
             (array() * 1000).astype("i4"),
+            return_inverse=True,
             return_counts=True,
-            out=(folder / "o.npy", folder / "n.npy"),
+            out=(folder / "o.npy", folder / "i.npy", folder / "n.npy"),
             chunks=(32, -1, -1),
             **CPU,
         )

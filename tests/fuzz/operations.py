@@ -638,8 +638,8 @@ add("topk", _topk, kinds="biuf", dims=(1, 4), signed=False, filled=True, lazily=
 
 def _unique(d: Drawing, x: Value) -> Call:
     if d.chance(50):
-        item = d.integer(0, 1)
-        return Call(f"np.unique(<0>, return_counts=True)[{item}]", f"cf.unique(<0>, return_counts=True<o>)[{item}]")
+        item, more = d.integer(0, 1), d.choice(["return_counts", "return_inverse"])
+        return Call(f"np.unique(<0>, {more}=True)[{item}]", f"cf.unique(<0>, {more}=True<o>)[{item}]")
     return Call("np.unique(<0>)", "cf.unique(<0><o>)", blocks=x.array.shape)
 
 

@@ -22,7 +22,7 @@ from chunkflow.api.operation import (
 )
 from chunkflow.api.reductions.request import Axis, asked, number_of
 from chunkflow.api.statistics.order_statistics import median_of, quantile_of
-from chunkflow.api.statistics.quantile import unique
+from chunkflow.api.statistics.unique import unique
 from chunkflow.core.axes import ordered_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape

@@ -1,4 +1,4 @@
-"""Exact quantiles, with NumPy's names, arguments, methods and results, and the distinct values of an array.
+"""Exact quantiles, with NumPy's names, arguments, methods and results.
 
 Where lines along the reduced axes fit a block, and `chunks` does not cut them, the array is read once and each line
 is partitioned. Otherwise order statistics are found digit by digit. The first pass counts how often each pattern of the
@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow import devices, stores
 from chunkflow.api.operation import (
     ArraySpec,
     Chunks,
@@ -30,18 +28,13 @@ from chunkflow.api.operation import (
     Request,
     RunOptions,
     check_eager,
-    execute,
     family,
-    operation,
 )
 from chunkflow.api.reductions.request import Axis, reduced_axes
 from chunkflow.api.statistics.order_statistics import (
-    SHARE,
     Make,
-    all_stored,
     check_numbers,
     checked_q,
-    folded,
     median_of,
     of_nothing,
     quantile_of,
@@ -51,22 +44,11 @@ from chunkflow.api.statistics.quantile_graph import counted
 from chunkflow.api.statistics.weighted_quantile import weighted
 from chunkflow.api.stencil.windows import Slid, declare_windows, slid
 from chunkflow.core.axes import as_axes
-from chunkflow.core.chunking import block_sides
-from chunkflow.core.units import format_bytes
 from chunkflow.core.windows import Windows
-from chunkflow.engine.budget import bytes_left
-from chunkflow.engine.dry_run import is_dry, must_suffice
-from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.kernels.statistics.distinct import Distinct, TooManyValuesError
 from chunkflow.kernels.statistics.quantile import WholeLines
-from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.kernels.stencil.window_ranks import LONGEST, ByRank
 from chunkflow.kernels.stencil.windows import ByLine
 from chunkflow.stores import spec_of
-
-FEW = 1 << 16
-"""Number of distinct values that the first pass has room for."""
-
 
 quantile_operation = family(
     """Quantiles of an array along axes.
@@ -367,138 +349,3 @@ def _of_windows(make: Make, x: Any, which: Slid, keepdims: bool, options: Option
         return ByRank(lines, windows) if 0 < number <= LONGEST else ByLine(lines, windows)
 
     return Request(declare_windows(of, which, keepdims, first), (x,), options)
-
-
-@operation
-def unique(
-    x: Any,
-    *,
-    return_index: bool = False,
-    return_counts: bool = False,
-    equal_nan: bool = True,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
-) -> MultiPass:
-    """Distinct values of an array of real numbers or bools, sorted, as ``numpy.unique``; and how often each occurs.
-
-    With ``return_counts=True`` it is the way to count values that are large, negative or far apart, where
-    `chunkflow.bincount` would count up to the largest.
-
-    One pass, as a rule. With more than 65536 distinct values it starts again, with room for sixteen times as many,
-    until there is room for all or a quarter of the budget is taken. Zeros of both signs are one value, 0.0.
-
-    What NumPy's ``return_inverse`` gives is ``numpy.searchsorted(values, chunkflow.open(x))``, an expression.
-
-    Parameters
-    ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`, of any shape.
-    return_index : bool
-        Whether to tell where each value is first, counted in C order.
-    return_counts : bool
-        Whether to count how often each value occurs.
-    equal_nan : bool
-        Whether all NaN are one value; else each of them is one by itself.
-    out : array, str, path or None
-        As for `chunkflow.map`; a tuple of them where there are several results.
-
-    Returns
-    -------
-    values : array
-        `out`, opened where it was a path.
-    index : array
-        Int64, if `return_index`.
-    counts : array
-        Int64, if `return_counts`.
-
-    Raises
-    ------
-    ArgumentTypeError
-        `x` is not of bools or real numbers of at most 64 bits.
-    ArgumentError
-        `out` is no tuple where there are several results, or the other way round. `return_index` where
-        ``equal_nan=False``.
-    BudgetError
-        There are more distinct values than a quarter of the budget holds.
-
-    Examples
-    --------
-    >>> cf.unique(np.array([[3, 1], [7, 3]]), return_counts=True, device="cpu")
-    (array([1, 3, 7]), array([1, 2, 1]))
-    """
-    chosen = Options(**options)
-    return MultiPass(
-        (x,), lambda: _distinct(x, return_index, return_counts, equal_nan, chunks, chosen), chosen, alone=True
-    )
-
-
-def _distinct(
-    x: Any, return_index: bool, return_counts: bool, equal_nan: bool, chunks: Chunks, options: Options
-) -> Any:
-    spec = spec_of(x)
-    if spec.dtype.kind not in "biuf" or spec.dtype.itemsize > 8:
-        raise ArgumentTypeError(
-            f"unique takes bools and real numbers of at most 64 bits, and {spec.name} is of {spec.dtype}: convert it"
-        )
-    apart = spec.dtype.kind == "f" and not equal_nan
-    if apart and return_index:
-        raise ArgumentError("return_index=True where equal_nan=False: places of all NaN are not kept; leave one out")
-    out, wanted = options.out, 1 + bool(return_index) + bool(return_counts)
-    if isinstance(out, list) or (out is not None and isinstance(out, tuple) != (wanted > 1)):
-        raise ArgumentError("out must be a pair or triple with return_counts=True or return_index=True, else one")
-    outs = out if isinstance(out, tuple) else (out,) * wanted
-    if len(outs) != wanted:
-        raise ArgumentError(f"out has {len(outs)} entries: the results, of which values are the first, need {wanted}")
-    targets = [stores.open_target(o, overwrite=options.overwrite) for o in outs]
-    block = block_sides(chunks, spec.shape)
-    run = devices.resolve(options.device)
-    room = bytes_left(options.budget, run) - run.reserve
-    each = 8 * (1 + bool(return_index)) + spec.dtype.itemsize
-    copies = 6.0
-    most = 2 if spec.dtype.kind == "b" else 1 << 8 * spec.dtype.itemsize
-    value = copies * run.machine.lanes * each
-    held = max(1, int(room / SHARE / value))
-    most = spec.size if apart else min(spec.size, most)
-    enough = run.reserve + math.ceil(SHARE * value * most)
-    if must_suffice():
-        if held < most:
-            raise _too_many(spec, most, held, room, enough)
-        capacity = most
-    else:
-        capacity = min(FEW, most, held)
-    keys, counts, places = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8"), np.empty(0, "i8")
-    chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run)
-    while capacity:
-        declare = functools.partial(folded, Distinct(capacity, bool(return_index)), (None,), block, copies)
-        try:
-            keys, counts, *first, number = execute(Request(declare, (x,), chosen))
-            if is_dry():
-                return None
-            keys, counts = keys[: number[0]].copy(), counts[: number[0]].copy()
-            places = first[0][: number[0]].copy() if first else places
-            break
-        except TooManyValuesError as error:
-            if capacity >= held:
-                raise _too_many(spec, error.number, held, room, enough) from None
-        capacity = min(16 * capacity, most, held)
-    if apart and len(keys) and keys[-1] == ~keys.dtype.type(0):  # the key of NaN
-        nans = int(counts[-1])
-        if len(keys) - 1 + nans > held:
-            raise _too_many(spec, len(keys) - 1 + nans, held, room, enough)
-        keys = np.concatenate((keys, np.full(nans - 1, keys[-1])))
-        counts = np.concatenate((counts[:-1], np.ones(nans, counts.dtype)))
-    found = [from_keys(keys, spec.dtype), *([places] if return_index else []), *([counts] if return_counts else [])]
-    results = all_stored(found, targets, options)
-    return results if wanted > 1 else results[0]
-
-
-def _too_many(spec: ArraySpec, number: int, held: int, room: int, enough: int) -> BudgetError:
-    """The error of more distinct values than there is room for; `enough` is a budget for all that there may be."""
-    return BudgetError(
-        f"{spec.name} has more distinct values ({number} or more) than a quarter of the budget holds ({held}, of "
-        f"{format_bytes(max(room, 0))}): raise budget=, to at least {enough} for as many as there may be, or use "
-        "histogram",
-        needed=enough,
-        limit=max(room, 0),
-        smallest=enough,
-    )

@@ -44,6 +44,11 @@ def _placed(keys: Any, shape: Shape, nest: LoopNest, box: Region) -> Value:
     return found, counts.astype("i8", copy=False), first
 
 
+def places_among(block: Any, values: np.ndarray) -> Any:
+    """Which of the sorted distinct values of the whole array each element of a block is."""
+    return np.searchsorted(np.asarray(values, like=block), block)
+
+
 @dataclass(frozen=True)
 class Distinct(Fold):
     """A fold over all elements to their distinct keys and counts, of which at most `room` are held.

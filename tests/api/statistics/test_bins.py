@@ -14,7 +14,7 @@ from support.devices import CHECKING, CPU, Place, everywhere, same
 from chunkflow import errors
 from chunkflow.api.statistics.bins import MOMENTS, RULES
 from chunkflow.api.statistics.histogram import histogram
-from chunkflow.api.statistics.quantile import unique
+from chunkflow.api.statistics.unique import unique
 from chunkflow.testing import CountingSource
 
 EXACT = tuple(rule for rule in RULES if rule not in MOMENTS)

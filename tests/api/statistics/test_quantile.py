@@ -25,8 +25,8 @@ from chunkflow.api.statistics.quantile import (
     nanquantile,
     percentile,
     quantile,
-    unique,
 )
+from chunkflow.api.statistics.unique import unique
 from chunkflow.kernels.statistics.quantile import METHODS, STRIP, Digits, rule, strips
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype, to_keys
 from chunkflow.testing import CountingSource
@@ -318,6 +318,25 @@ def test_unique_as_numpy(x: np.ndarray, chunks: Any, place: Place) -> None:
         same(one, other)
 
 
+@pytest.mark.parametrize("dtype", ["?", "i2", ">f4"])
+@pytest.mark.parametrize("place", CHECKING[:2])
+def test_places_among_distinct_values_as_numpy(dtype: str, place: Place, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    x = np.where(rng.random((7, 9)) < 0.2, np.nan, rng.integers(-3, 4, (7, 9)) * 0.5)
+    x = (x if dtype == ">f4" else np.nan_to_num(x)).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    how: Any = {"return_index": True, "return_inverse": True, "return_counts": True}
+    out = (tmp_path / "v.npy", None, tmp_path / "i.zarr", np.empty(np.unique(x).shape, "i8"))
+    options = {"chunks": (3, 4), "budget": 1_000_000, "device": place.device()}
+    found = unique(tmp_path / "x.npy", **how, out=out, **options)
+    assert isinstance(found[2], zarr.Array)
+    for one, other in zip(found, np.unique(x, **how), strict=True):
+        same(np.asarray(one[...]) + 0, other + 0)
+    same(unique(cf.open(x) * 1, return_inverse=True, device="cpu")[1], found[2][...])
+    for empty in (np.zeros((0, 2), dtype), np.zeros((), dtype)):
+        same(unique(empty, return_inverse=True, device="cpu")[1], np.unique(empty, return_inverse=True)[1])
+
+
 @everywhere
 def test_many_distinct_values(place: Place) -> None:
     x = np.random.default_rng(4).integers(-(1 << 40), 1 << 40, (3, 40_000))
@@ -383,9 +402,11 @@ X = Untouchable("f8", 4, 5)
         (median, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
         (median, (X,), {"out": np.zeros((), "i4")}, errors.ArgumentTypeError, "int32"),
         (unique, (X,), {"return_index": True, "equal_nan": False}, errors.ArgumentError, "equal_nan=False"),
+        (unique, (X,), {"return_inverse": True, "equal_nan": False}, errors.ArgumentError, "return_inverse=True where"),
+        (unique, (X,), {"return_inverse": True, "out": (None, np.zeros((5, 4), int))}, errors.ArgumentError, "shape"),
         (unique, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
-        (unique, (Untouchable("i4", 4),), {"return_counts": True, "out": np.zeros(4)}, errors.ArgumentError, "pair"),
-        (unique, (Untouchable("i4", 4),), {"out": (np.zeros(4), np.zeros(4))}, errors.ArgumentError, "pair"),
+        (unique, (Untouchable("i4", 4),), {"return_counts": True, "out": np.zeros(4)}, errors.ArgumentError, "tuple"),
+        (unique, (Untouchable("i4", 4),), {"out": (np.zeros(4), np.zeros(4))}, errors.ArgumentError, "tuple"),
         (
             unique,
             (Untouchable("i4", 4),),
