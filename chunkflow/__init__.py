@@ -29,6 +29,7 @@ from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, s
 from chunkflow.api.scan import cumprod, cumsum, diff, ffill, maximum_accumulate, minimum_accumulate
 from chunkflow.api.statistics.histogram import bincount, histogram
 from chunkflow.api.statistics.histogramdd import histogram2d, histogramdd
+from chunkflow.api.statistics.mode import mode
 from chunkflow.api.statistics.quantile import (
     median,
     nanmedian,
@@ -139,6 +140,7 @@ __all__ = [
     "median",
     "min",
     "minimum_accumulate",
+    "mode",
     "nanargmax",
     "nanargmin",
     "nanmax",

@@ -154,6 +154,7 @@ CASES: dict[str, Case] = {
     "argsort": Case(("x",), lambda x: np.argsort(x, stable=True), {"stable": True}),
     "topk": Case(("x", 2), lambda x: np.sort(x)[:, :-3:-1]),
     "argtopk": Case(("x", -2), lambda x: np.argsort(x, stable=True)[:, :2]),
+    "mode": Case(("i",), lambda i: np.array([np.bincount(line).argmax() for line in i]), {"axis": 1}, lazy=False),
     "histogram": Case(("x",), lambda x: np.histogram(x)[0], lazy=False),
     "histogram2d": Case(("x", "y"), lambda x, y: np.histogram2d(x.ravel(), y.ravel())[0], lazy=False),
     "histogramdd": Case((["x", "y"], 3), lambda x, y: np.histogramdd((x.ravel(), y.ravel()), 3)[0], lazy=False),
@@ -203,6 +204,7 @@ MORE: dict[str, tuple[str, Case]] = {
     "medians without NaN": ("nanmedian", Case(("t",), np.median)),
     "medians of long lines": ("median", Case(("t",), lambda t: np.median(t, axis=0), {"axis": 0})),
     "a rule for bins": ("histogram", Case(("x", "auto"), lambda x: np.histogram(x, "auto")[0], {}, False, True)),
+    "mode of everything": ("mode", Case(("i",), lambda i: np.bincount(i.ravel()).argmax(), lazy=False, depends=True)),
     "places among distinct values": (
         "unique",
         Case(("i",), np.unique, {"return_inverse": True}, lazy=False, depends=True),

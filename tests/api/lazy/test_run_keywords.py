@@ -96,7 +96,7 @@ def test_an_expression_is_told_nothing_of_its_run(name: str, tmp_path: Path, mon
     x = cf.open(X) * 1
     if name != "rechunk":
         found = called(name, x)
-        assert isinstance(found[0] if name.startswith("histogram") else found, cf.Array)
+        assert isinstance(found[0] if isinstance(found, tuple) else found, cf.Array)
     for keyword, value in RUNNING.items():
         with pytest.raises(cf.errors.ArgumentError, match=rf"was given .*{keyword}.*: give that to"):
             called(name, x, **{keyword: value})

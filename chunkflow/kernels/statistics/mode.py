@@ -1,0 +1,45 @@
+"""The most frequent element of whole lines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.kernels.protocol import is_trial
+from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
+
+
+@dataclass(frozen=True)
+class ModeOfLines:
+    """The most frequent elements of blocks that have the reduced axes in full, and their counts: a function for `map`.
+
+    Of equally frequent ones it is the smallest. All NaN are one value, larger than any number; if they are left out
+    (`omit`), the mode of a line of NaN alone is NaN, and its count 0.
+    """
+
+    axes: tuple[int, ...]
+    keepdims: bool
+    omit: bool
+
+    def __call__(self, block: Any) -> tuple[Any, Any]:
+        kept = tuple(a for a in np.arange(block.ndim).tolist() if a not in self.axes)
+        x = block + block.dtype.type(0) if block.dtype.kind == "f" else block  # both zeros are one value
+        lines, length = [block.shape[a] for a in kept], math.prod(block.shape[a] for a in self.axes)
+        keys = np.sort(to_keys(x.transpose((*kept, *self.axes))).reshape(math.prod(lines), length), -1)
+        first = np.ones_like(keys, dtype=bool)
+        if not is_trial():  # where all differ, which takes most
+            first[:, 1:] = keys[:, 1:] != keys[:, :-1]
+        starts = np.flatnonzero(first)
+        counts = np.zeros_like(keys, dtype="i8", shape=(keys.size,))
+        counts[starts[:-1]] = starts[1:] - starts[:-1]
+        counts[starts[-1:]] = keys.size - starts[-1:]
+        counts = counts.reshape(keys.shape)
+        if self.omit and x.dtype.kind == "f":
+            counts[keys == ~keys.dtype.type(0)] = 0  # the key of NaN
+        best = counts.argmax(-1).reshape(-1, 1)
+        shape = [1 if a in self.axes else n for a, n in enumerate(block.shape) if self.keepdims or a not in self.axes]
+        values, counts = (np.take_along_axis(a, best, -1).reshape(shape) for a in (keys, counts))
+        return from_keys(values, x.dtype), counts
