@@ -22,10 +22,11 @@ class ExistingArray:
     region : slice or tuple of slices, optional
         The part that is written, as ``np.s_[10:20, :]``. All else stays, also in chunks of which this is a part.
     append : int, optional
-        The axis at whose end the result is added. Of a zarr array the new length is put last: until then readers see
-        the old array, whole. A dataset of HDF5 must be resizable.
+        The axis at whose end the result is added. Of a zarr array and of a ``.npy`` file the new length is put last:
+        until then readers see the old array, whole. A ``.npy`` file grows along its first axis (along its last one in
+        Fortran order), and is given by its path. A dataset of HDF5 must be resizable.
 
-    What the call returns is the array; of NumPy's arrays and ``.npy`` files the part that was written.
+    What the call returns is all of the array.
 
     Raises
     ------

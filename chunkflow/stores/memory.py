@@ -104,19 +104,28 @@ class LoadedSource(Unviewed):
 
 
 class ArrayTarget(ExistingTarget):
-    """An ndarray of the user's that takes the result. It may be mapped from a file, which that then `writes` to."""
+    """An ndarray of the user's that takes the result. It may be mapped from a file, which that then `writes` to.
+
+    If it is a part of a `whole` array, that is what the user gets.
+    """
 
     name = _NAME
 
-    def __init__(self, array: np.ndarray, footprint: Footprint | None = None, writes: str = "") -> None:
+    def __init__(
+        self,
+        array: np.ndarray,
+        footprint: Footprint | None = None,
+        writes: str = "",
+        whole: np.ndarray | None = None,
+    ) -> None:
         self.writes = writes
         check_sink(array, _NAME)
-        self._array = array
+        self._array, self._whole = array, whole
         self._spec = _spec(array)
         self.footprint: Footprint | None = footprint or memory_footprint(array)
 
     def open(self, spec: ArraySpec) -> ArraySink:
-        return ArraySink(self._array, spec)
+        return ArraySink(self._array, spec, self._whole)
 
 
 class HostTarget:
@@ -150,9 +159,9 @@ def _too_large(spec: ArraySpec, reason: str) -> HostMemoryError:
 class ArraySink(_InMemory):
     """An ndarray that is being written."""
 
-    def __init__(self, array: np.ndarray, spec: ArraySpec) -> None:
+    def __init__(self, array: np.ndarray, spec: ArraySpec, whole: np.ndarray | None = None) -> None:
         super().__init__(array, spec)
-        self._user = array
+        self._user = array if whole is None else whole
 
     def write(self, region: Region, block: np.ndarray) -> None:
         np.copyto(strides.part(self._array, region), block, casting="same_kind")

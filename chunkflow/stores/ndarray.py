@@ -27,13 +27,13 @@ def ndarray_source(given: np.ndarray | np.generic) -> Source:
     return FileSource(Strided(*mapped, array.shape, array.strides, array.dtype, mapping=whole), guard)
 
 
-def ndarray_target(array: np.ndarray) -> Target:
-    """Target of an ndarray of the user's, of a mapped one by its file."""
+def ndarray_target(array: np.ndarray, whole: np.ndarray | None = None) -> Target:
+    """Target of an ndarray of the user's, of a mapped one by its file. If it is a part of one, that is the result."""
     mapped = mapped_file(_checked(array))
     if mapped is None:
-        return ArrayTarget(array, _file_footprint(array))
+        return ArrayTarget(array, _file_footprint(array), whole=whole)
     check_sink(array, mapped[0])
-    return mapped_target(array, *mapped)
+    return mapped_target(array, *mapped, whole)
 
 
 def _checked(array: np.ndarray) -> np.ndarray:

@@ -69,10 +69,11 @@ def test_what_kinds_of_arrays_there_are(tmp_path: Path) -> None:
     expected = X.copy()
     expected[part] = X[:2]
     np.save(tmp_path / "x.npy", X)
-    cf.copy(X[:2], cf.ExistingArray(tmp_path / "x.npy", region=part), **CPU)
+    found = cf.copy(X[:2], cf.ExistingArray(tmp_path / "x.npy", region=part), **CPU)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), expected)
+    np.testing.assert_array_equal(found, expected)
     memory = X.copy()
-    cf.copy(X[:2], cf.ExistingArray(memory, region=part), **CPU)
+    assert cf.copy(X[:2], cf.ExistingArray(memory, region=part), **CPU) is memory
     np.testing.assert_array_equal(memory, expected)
     url = f"memory://existing/{tmp_path.name}.zarr/u"
     for array in (url, zarr.create_array(zarr.storage.MemoryStore(), data=X, chunks=(7, 7))):
@@ -261,11 +262,55 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, say: Any, error: Any, why:
     np.testing.assert_array_equal(stored(tmp_path / "u.zarr"), X)
 
 
+@pytest.mark.parametrize(("order", "dtype"), [("C", "f8"), ("F", ">f4")])
+def test_a_npy_file_grows(tmp_path: Path, order: Any, dtype: str) -> None:
+    path, axis = tmp_path / "x.npy", 0 if order == "C" else 1
+    old = np.asarray(X, dtype, order=order)
+    np.save(path, old)
+    more = X[:3] if axis == 0 else X[:, :3]
+    longer = cf.copy(more, cf.ExistingArray(path, append=axis), **CPU)
+    np.testing.assert_array_equal(longer, np.concatenate([old, more], axis))
+    cf.map(np.negative, path, out=cf.ExistingArray(path, append=axis), dtype=dtype, **CPU)
+    expected = np.concatenate([old, more, -old, -more], axis)
+    found = np.load(path)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == dtype
+
+    before = path.read_bytes()
+    with pytest.raises(RuntimeError):
+        cf.map(fails, more, out=cf.ExistingArray(path, append=axis), dtype="f4", workspace=8, **CPU)
+    assert path.read_bytes() == before
+    with pytest.raises(ArgumentError, match=f"only axis {axis} ends"):
+        cf.copy(X, cf.ExistingArray(path, append=1 - axis), **CPU)
+
+    target: Any = open_target(cf.ExistingArray(path, append=axis))
+    sink = target.open(target.describe(more.shape, np.dtype(dtype), None))
+    sink.write(tuple(slice(0, n) for n in more.shape), more.astype("f4"))
+    with pytest.raises(OutputBusyError):
+        cf.copy(more, cf.ExistingArray(path, append=axis), **CPU)
+    sink._claim.leave()  # as when the process is killed
+    np.testing.assert_array_equal(np.load(path), expected)
+    cf.clean(tmp_path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+    path.write_bytes(before + b"more")
+    with pytest.raises(ArgumentError, match="4 B behind its array"):
+        cf.copy(more, cf.ExistingArray(path, append=axis), **CPU)
+    assert path.read_bytes() == before + b"more"
+
+
+def test_a_header_without_room_is_refused(tmp_path: Path) -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (9,), }\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(72))
+    with pytest.raises(ArgumentError, match="no room"):
+        cf.copy(X[0], cf.ExistingArray(tmp_path / "x.npy", append=0), **CPU)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), np.zeros(9))
+
+
 def test_what_cannot_grow_says_so(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    for where in (tmp_path / "x.npy", X.copy()):
-        with pytest.raises(ArgumentError, match="written once"):
-            cf.copy(X, cf.ExistingArray(where, append=0), **CPU)
+    with pytest.raises(ArgumentError, match="fixed length"):
+        cf.copy(X, cf.ExistingArray(X.copy(), append=0), **CPU)
     with pytest.raises(SourceNotFoundError):
         cf.copy(X, cf.ExistingArray(tmp_path / "none.zarr", append=0), **CPU)
 
@@ -277,3 +322,22 @@ def test_an_array_may_be_added_to_itself(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored(path), np.concatenate([X, -X]))
     with pytest.raises(ArgumentError, match="overlaps the input"):
         cf.flip(path, 0, out=cf.ExistingArray(path, append=0), **CPU)
+
+
+def test_a_dataset_of_hdf5_may_be_added_to_itself(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    how = {"chunks": (7, 30), "maxshape": (None, 30), "compression": "gzip"}
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("u", data=X, **how)
+        file.create_dataset("whole chunks", data=X[:14], **how)
+        for name in ("u", "whole chunks"):
+            with pytest.raises(ArgumentError, match="overlaps the input"):
+                cf.flip(file[name], 0, out=cf.ExistingArray(file[name], append=0), **CPU)
+        cf.map(np.negative, file["whole chunks"], out=cf.ExistingArray(file["whole chunks"], append=0), **CPU)
+        np.testing.assert_array_equal(file["whole chunks"], np.concatenate([X[:14], -X[:14]]))
+        with pytest.raises(ArgumentError, match="overlaps the input"):  # HDF5 moves the chunk that the end cuts
+            cf.map(np.negative, file["u"], out=cf.ExistingArray(file["u"], append=0), **CPU)
+    path = f"{tmp_path}/x.h5:/u"
+    cf.map(np.negative, path, out=cf.ExistingArray(path, append=0), **CPU).file.close()
+    with h5py.File(tmp_path / "x.h5") as file:
+        np.testing.assert_array_equal(file["u"], np.concatenate([X, -X]))

@@ -34,12 +34,12 @@ def open_npy(path: str) -> FileSource:
     """
     path = os.path.abspath(path)
     guard = Guard.of_files(path, path)
-    array = _described(path)
+    array = described(path)
     numeric_dtype(array.dtype, path)
     return FileSource(array, guard)
 
 
-def _described(path: str) -> Strided:
+def described(path: str) -> Strided:
     """Where the array lies in a file, by its header."""
     unreadable = translated(ReadError, f"cannot read the header of {path}", path)  # NumPy raises what its parser does
     with unreadable, open(open_regular(path), "rb") as file:

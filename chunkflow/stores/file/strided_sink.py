@@ -128,10 +128,11 @@ class FileSink(StridedFile):
 
 
 class FileTarget(ExistingTarget):
-    """An array of the user's that lies in a mapped file."""
+    """An array of the user's that lies in a mapped file. If it is a part of a `whole` one, the user gets that."""
 
-    def __init__(self, array: np.ndarray, path: str, offset: int) -> None:
+    def __init__(self, array: np.ndarray, path: str, offset: int, whole: np.ndarray | None = None) -> None:
         self._array, self._path, self._offset = array, path, offset
+        self._whole = array if whole is None else whole
         self.name = self.writes = path
         probe = self._sink()
         missing = probe.missing
@@ -146,7 +147,7 @@ class FileTarget(ExistingTarget):
         whole = array.view(np.ndarray)
         place = Strided(self._path, self._offset, array.shape, array.strides, array.dtype, mapping=whole)
         with translated(WriteError, f"cannot write {self._path}", self._path, foreign=OSError):
-            return FileSink(place, result=array)
+            return FileSink(place, result=self._whole)
 
     def open(self, spec: ArraySpec) -> FileSink:
         sink = self._sink()
@@ -155,16 +156,16 @@ class FileTarget(ExistingTarget):
         return sink
 
 
-def mapped_target(array: np.ndarray, path: str, offset: int) -> Target:
+def mapped_target(array: np.ndarray, path: str, offset: int, whole: np.ndarray | None = None) -> Target:
     """Target of an array that lies in a mapped file.
 
     An array whose elements have gaps between them all is written through its mapping after all: a
     system call for every few bytes would take a thousand times as long.
     """
-    target = FileTarget(array, path, offset)
+    target = FileTarget(array, path, offset, whole)
     run = layout.longest_run(array.shape, array.strides, array.dtype.itemsize)
     if run < min(_WORTHWHILE, array.nbytes):
-        return ArrayTarget(array, target.footprint, path)
+        return ArrayTarget(array, target.footprint, path, whole)
     return target
 
 

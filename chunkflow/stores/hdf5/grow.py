@@ -78,6 +78,9 @@ class Hdf5AppendTarget:
             self.dataset = None
             dataset.file.close()
             self._check_edge()
+        elif self.footprint is not None and self.shape[self.axis] % dataset.chunks[self.axis]:
+            # HDF5 moves chunks at the old end, while the dataset is still read.
+            self.footprint = replace(self.footprint, layout=("the end of", self.footprint.layout))
 
     def _check_edge(self) -> None:
         """Refuse chunks at the old end that are too many to be kept beside the file: they are in memory until then."""

@@ -76,6 +76,7 @@ class _Record:
         self.followers: list[str] = [] if decided is None else [str(each) for each in decided["followers"]]
         self.done = bool(self.committed) and any("done" in line for line in said)
         self.undone = "undone" in said[-1]
+        self.added = next((line["added"] for line in said if "added" in line), None)
         self.change: Move | Patch | None = None
         if ready is not None and "depth" not in ready:
             self.change = Patch(self.partial, self.root)
@@ -271,6 +272,9 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
             if record.resumes and os.path.isdir(record.partial):
                 for name in filter(is_claim, os.listdir(record.partial)):  # of passes: one may decide for the output
                     finish(os.path.join(record.partial, name[1 : -len(CLAIM)]))
+            if record.added is not None:
+                with suppress(FileNotFoundError):
+                    cut_off(record.output, int(record.added["size"]), bytes.fromhex(record.added["header"]))
             for hidden_path in (record.state, record.partial, record.old):  # none goes on with what is there in part
                 remove(hidden_path)
             if record.inner != ".":
@@ -280,6 +284,16 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
             remove(state)
             remove(partial)
         os.unlink(path)
+
+
+def cut_off(path: str, size: int, header: bytes) -> None:
+    """Cut a file back to a size, if its header is the one that does not speak of what lies behind."""
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.pread(fd, len(header), 0) == header and os.fstat(fd).st_size > size:
+            os.ftruncate(fd, size)
+    finally:
+        os.close(fd)
 
 
 def _renew(record: _Record) -> None:

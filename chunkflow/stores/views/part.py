@@ -19,6 +19,7 @@ from chunkflow.stores.foreign.generic import GenericTarget
 from chunkflow.stores.ndarray import ndarray_target
 from chunkflow.stores.protocol import Sink, Source, Target, written_by
 from chunkflow.stores.touched import aligned, touched
+from chunkflow.system.deferred import at
 
 LOCKS = 64
 """Number of locks that chunks share. Two blocks that cut one chunk wait for each other."""
@@ -27,18 +28,20 @@ LOCKS = 64
 def existing_target(said: ExistingArray) -> Target:
     """Target of a part of an array in memory, of a ``.npy`` file, or of an object with slice assignment."""
     array = said.where
+    if said.append is not None:
+        if said.path is not None:
+            target: Target = at("chunkflow.stores.file.grow:NpyAppendTarget")(said)
+            return target
+        raise ArgumentError(
+            f"append={said.append}: a {type(array).__name__} has a fixed length. What grows is a .npy file given by "
+            "its path, a zarr array, and a resizable dataset of HDF5"
+        )
     if said.path is not None:
         with translated(WriteError, f"cannot open {said.path} to write", said.path):
             array = np.load(said.path, mmap_mode="r+", allow_pickle=False)
-    if said.append is not None:
-        what = f"{said.path} is a .npy file" if said.path is not None else f"a {type(array).__name__} is an array"
-        raise ArgumentError(
-            f"append={said.append}: {what}, whose length is written once. Arrays of zarr grow, and resizable datasets "
-            "of HDF5"
-        )
     if isinstance(array, np.ndarray):
         name = said.path or "the output"
-        return ndarray_target(array[said.bounds(array.shape, name)])
+        return ndarray_target(array[said.bounds(array.shape, name)], array)
     target = GenericTarget(array)
     spec = target.describe(tuple(array.shape), np.dtype(np.bool_), None)
     return PartTarget(target, said.bounds(spec.shape, target.name), spec, None)

@@ -1,0 +1,148 @@
+"""Elements that are added at the end of a ``.npy`` file: they are written behind the old ones, and its header last."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
+from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.stores import paths
+from chunkflow.stores.checks import check_cast, numeric_dtype
+from chunkflow.stores.existing_array import ExistingArray
+from chunkflow.stores.failures import translated
+from chunkflow.stores.file.npy import described
+from chunkflow.stores.file.strided import Strided
+from chunkflow.stores.file.strided_sink import FileSink, reserve
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.settle import cut_off
+
+
+class NpyAppendTarget:
+    """The end of a ``.npy`` file along the axis that varies slowest in it.
+
+    Readers see the old array until the header is replaced, by one write. What a run that fails or is killed has written
+    lies behind the end, and is cut off.
+    """
+
+    footprint: Footprint | None = None  # nobody has an array there, and two runs that add are told by their claims
+
+    def __init__(self, said: ExistingArray) -> None:
+        path = said.path
+        assert path is not None
+        self.name = self.writes = paths.resolve(os.path.abspath(path))
+        self.said, self.place = said, described(self.name)
+        with open(self.name, "rb") as file:
+            self.header = file.read(self.place.offset)
+        self._start = self.header.index(b"{")
+        self._fields = ast.literal_eval(self.header[self._start :].decode())
+        self.fortran = bool(self._fields["fortran_order"]) and len(self.shape) > 1
+        axis, slowest = said.axis(len(self.shape), self.name), len(self.shape) - 1 if self.fortran else 0
+        if axis != slowest:
+            order = "Fortran" if self.fortran else "C"
+            raise ArgumentError(
+                f"append={said.append}: {self.name} has its elements in {order} order, in which only axis {slowest} "
+                "ends where the file does. Write the longer array to another name, or use zarr, which grows along "
+                "every axis"
+            )
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the array when it was opened."""
+        return self.place.shape
+
+    @property
+    def end(self) -> int:
+        """Where the array ends in the file."""
+        return self.place.offset + math.prod(self.shape) * self.place.dtype.itemsize
+
+    def longer_header(self, shape: Shape) -> bytes:
+        """The header of the longer array, which takes as many bytes as the old one."""
+        new, _ = self.said.grown(self.shape, shape, self.name)
+        fields = self._fields | {"shape": new}
+        text = "{" + "".join(f"{key!r}: {value!r}, " for key, value in sorted(fields.items())) + "}"
+        room = len(self.header) - self._start - 1
+        if len(text) > room:
+            raise ArgumentError(
+                f"the header of {self.name} has no room for the shape {new}: copy it once, and add to the copy"
+            )
+        return self.header[: self._start] + text.ljust(room).encode() + b"\n"
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        self.longer_header(tuple(shape))
+        spec = ArraySpec(self.name, tuple(shape), numeric_dtype(self.place.dtype, self.name))
+        check_cast(dtype, spec)
+        return replace(spec, order=spec.order[::-1]) if self.fortran else spec
+
+    def open(self, spec: ArraySpec) -> NpyAppendSink:
+        with translated(WriteError, f"cannot write to {self.name}", self.name, foreign=OSError):
+            claim = Claim(self.name, overwrite=True)
+        try:
+            self._check()
+            with translated(WriteError, f"cannot write to {self.name}", self.name, self.cut_off, OSError):
+                claim.say({"added": {"size": self.end, "header": self.header.hex()}})
+                return NpyAppendSink(self, spec, claim)
+        except BaseException:
+            claim.end()
+            raise
+
+    def cut_off(self) -> None:
+        """Remove what was written behind the old end."""
+        with contextlib.suppress(OSError):
+            cut_off(self.name, self.end, self.header)
+
+    def _check(self) -> None:
+        """Refuse a file that was changed since it was opened, and one that holds more than its array."""
+        now = described(self.name)
+        if (now.shape, now.dtype, now.offset) != (self.shape, self.place.dtype, self.place.offset):
+            raise ArgumentError(
+                f"{self.name} has another shape now, {now.shape}, than when it was opened, {self.shape}: open it again"
+            )
+        if (more := os.stat(self.name).st_size - self.end) > 0:
+            raise ArgumentError(
+                f"{self.name} holds {format_bytes(more)} behind its array, which would be written over. If nobody "
+                f"needs them, os.truncate(path, {self.end}) removes them"
+            )
+
+
+class NpyAppendSink(FileSink):
+    """Sink of an `NpyAppendTarget`."""
+
+    def __init__(self, target: NpyAppendTarget, spec: ArraySpec, claim: Claim) -> None:
+        self._target, self._claim, self._new = target, claim, target.longer_header(spec.shape)
+        dtype, end = target.place.dtype, target.end
+        fresh = reserve(target.name, end + spec.nbytes)
+        super().__init__(Strided.packed(target.name, end, spec.shape, dtype, fortran=target.fortran), fresh=fresh)
+
+    @property
+    def shared(self) -> Strided:
+        """Where other processes write the elements."""
+        target = self._target
+        return Strided.packed(target.name, target.end, self.spec.shape, target.place.dtype, fortran=target.fortran)
+
+    def commit(self) -> Any:
+        name = self.spec.name
+        with translated(WriteError, f"cannot finish {name}", name, self.abort, OSError):
+            os.fsync(self.fd)  # else a power cut might leave a header that speaks of elements which are not there
+            self.put(0, np.frombuffer(self._new, np.uint8))
+            os.fsync(self.fd)
+            self.close()
+        self._claim.end()
+        shape = described(name).shape
+        return np.load(name, mmap_mode="r+" if 0 not in shape else None, allow_pickle=False)
+
+    def abort(self) -> None:
+        """See `Sink.abort`: what was written behind the old end is cut off."""
+        super().abort()
+        if self._claim.is_held:
+            self._target.cut_off()
+        self._claim.end()
