@@ -97,18 +97,10 @@ BINS: tuple[Any, ...] = (
     ),
     *("rice", "sturges", "sqrt", "x"),
 )
-KNOWN = "how many bins there are is not known before"
-
-
-def unknown(bins: Any) -> bool:
-    """Whether the number of bins follows from elements."""
-    return isinstance(bins, str) and bins != "x"
-
-
 POSITIVE = np.abs(X) + 0.5
 
 CASES += [
-    *(case("histogram", X, bins).refused(KNOWN, unknown(bins), ways=("lazy",)) for bins in BINS),
+    *(case("histogram", X, bins) for bins in BINS),
     case("histogram", X), case("histogram", V, "stone").refused("a search for bins"),
     *(case("histogram", x, 4) for x in (I, M, V, SCALAR, WHOLE, EMPTY, NOTHING,
       BIG_ENDIAN, np.ones(5), of("u1"), of("f2"), of("f4"))),

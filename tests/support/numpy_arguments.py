@@ -124,7 +124,7 @@ REFUSED_VALUES: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("pad", "modes that are no element of the array: linear_ramp, maximum, mean, median, minimum, empty",
      lambda x: np.pad(x, 1, "mean")),
     ("pad", "widths by axis, in a dict", lambda x: np.pad(x, {0: 1})),
-    ("histogram", "a rule for the bins", lambda x: np.histogram(x, "sqrt")),
+    ("histogram", "of the rules for the bins \"stone\"", lambda x: np.histogram(x, "stone")),
     ("quantile, percentile, nanquantile, nanpercentile", "`q` of several dimensions",
      lambda x: np.quantile(x, [[0.1]])),
     ("linalg.norm", "of matrices the orders 2, -2 and nuc", lambda x: np.linalg.norm(x, 2, (0, 1))),

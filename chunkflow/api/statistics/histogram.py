@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -42,10 +42,10 @@ from chunkflow.api.statistics.parts import in_parts
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.dry_run import is_dry, must_suffice
-from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.evaluate import Evaluation
-from chunkflow.graph.nodes import MultiPassNode, Node, has_lazy, node_of
+from chunkflow.graph.nodes import MultiPassNode, Node, node_of
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.statistics.histogram import (
     Tally,
@@ -77,9 +77,9 @@ def histogram(
     """Histogram of all elements of an array.
 
     With a number of bins and without `range`, a first pass finds the smallest and the largest element; of an expression
-    the edges are then an expression too. With a rule that
-    chooses the bins, the first pass finds what the rule needs. "auto" and "fd" need quartiles, which take more passes
-    (see `chunkflow.api.statistics.quantile`).
+    the edges are then an expression too. With a rule that chooses the bins, the first pass finds what the rule needs,
+    of an expression at once. "auto" and "fd" need quartiles, which take more passes (see
+    `chunkflow.api.statistics.quantile`).
 
     Parameters
     ----------
@@ -141,11 +141,6 @@ def histogram(
         if wtype.kind == "b":
             raise ArgumentTypeError("weights are bools, which have no sum: convert them, or count x[...] of one kind")
     edges = _edges(spec, bins, range)
-    if rule is not None and (has_lazy(x) or has_lazy(weights)):
-        raise UnsupportedError(
-            f"histogram of an expression with bins={rule!r}: how many bins there are must be known before it runs; "
-            "give their number, or edges, or compute() x first"
-        )
     block_sides(chunks, spec.shape)
     result = np.result_type(wtype, "f8") if density else wtype
     chosen = Options(**options)
@@ -203,6 +198,10 @@ def histogram(
             return stored(_as_density(hist, edges) if density else hist, target, chosen, at_once)
 
     def expressions(array: Callable[[Node], Any]) -> tuple[Any, Any]:
+        if rule is not None:  # the number of bins is part of a shape
+            seen = seen_by(rule, x, spec, range, chunks, Options())
+            number, between = number_of_bins(rule, seen, range), range or (seen.low, seen.high)
+            return cast(tuple[Any, Any], histogram(x, number, between, density, chunks=chunks))
         low, high = (mapped(numbers, extreme(array(node_of(x)))) for extreme in (least, greatest))
 
         # The extremes are results of a pass of their own, which the counts and the edges share.

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.devices import CHECKING, CPU, Place, everywhere, same
 
+import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.statistics.bins import MOMENTS, RULES
 from chunkflow.api.statistics.histogram import histogram
@@ -58,6 +59,7 @@ RANGES = st.sampled_from([None, (0, 10), (2.5, 17.25), (7.25, 7.25), (90, 99), (
 def test_bins_are_numpys(case: dict[str, Any], rule: str, range: Any) -> None:
     x = case["x"]
     got = histogram(x, rule, range, chunks=case["chunks"], budget=2_000_000, device=case["place"].device())
+    both_same(cf.compute(*np.histogram(cf.open(x), rule, range), device="cpu"), got)
     both_same(got, numpys(x, rule, range))
 
 
