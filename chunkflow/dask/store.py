@@ -23,18 +23,20 @@ from chunkflow.cluster.resources import asking
 from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import check_named
 from chunkflow.engine.passes import Passes
 from chunkflow.engine.resume import BOOT, boot, check_resume, said_of, versions
-from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
-from chunkflow.stores import Sink, Target, is_dask_array, is_new, open_source, open_target, spec_of
+from chunkflow.stores import ExistingArray, Sink, Target, is_dask_array, is_new, open_source, open_target, spec_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
+from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.identity import Guard, release
 from chunkflow.stores.protocol import guards_of, written_by
 from chunkflow.stores.publication.claim import Claim
@@ -68,9 +70,10 @@ def store(
     ----------
     arrays : Array or sequence of Array
         What is computed; see `chunkflow.open`.
-    outs : str, path, NewArray, zarr.Array, numpy.memmap, or sequence of these
+    outs : str, path, NewArray, ExistingArray, zarr.Array, numpy.memmap, or sequence of these
         Where each goes: the path of a zarr array or ``.npy`` file to create, a `chunkflow.NewArray` that says more of
-        it, or an array that is there.
+        it, or an array that is there; a `chunkflow.ExistingArray` of zarr's that begins with a chunk, or of a ``.npy``
+        file.
     partition : str or int
         Bytes that a task reads, as ``"64GB"``.
     chunks : tuple of int, optional
@@ -277,6 +280,26 @@ def _check_options(options: dict[str, Any]) -> None:
         )
 
 
+def _shared(place: ExistingArray, target: Target, spec: ArraySpec) -> Any:
+    """What workers open of a part or an end of an array."""
+    shared = target.shared(spec.shape) if hasattr(target, "shared") else None
+    if isinstance(shared, Strided):
+        return Mapped(shared.path, shared.offset, shared.shape, shared.strides, shared.dtype)
+    if shared is None:
+        raise ArgumentTypeError(
+            f"the output {target.name} is written by one process alone: a part or an end of it is stored by "
+            "chunkflow.store. Many write to a zarr array, a .npy file, or an np.memmap of mode 'r+'"
+        )
+    first = tuple(side.start for side in shared.region)
+    if spec.chunks is not None and any(at % side for at, side in zip(first, spec.chunks, strict=True)):
+        nearest = tuple(at - at % side for at, side in zip(first, spec.chunks, strict=True))
+        raise ArgumentError(
+            f"what is written of {target.name} begins at {first}, inside of a chunk of {spec.chunks}, which several "
+            f"tasks would change: begin at {nearest}, say, or store it by chunkflow.store"
+        )
+    return shared
+
+
 def _opened(
     node: Node, place: Any, chunks: Shape | None, overwrite: bool, claim: Claim | None = None
 ) -> tuple[Sink, Opened]:
@@ -286,8 +309,12 @@ def _opened(
         specs = [spec_of(source) for source in pass_of(node)[0].sources]
         chunks = next((spec.chunks for spec in specs if spec.chunks and spec.shape == node.shape), None)
     spec = target.describe(node.shape, node.spec.dtype, chunks)
-    if isinstance(place, np.ndarray) and (found := mapped_file(place)) is not None:
-        return target.open(spec), Opened(Mapped(*found, place.shape, place.strides, place.dtype), spec)
+    array = getattr(target, "array", None)
+    if isinstance(array, np.ndarray) and (found := mapped_file(array)) is not None:
+        return target.open(spec), Opened(Mapped(*found, array.shape, array.strides, array.dtype), spec)
+    if isinstance(place, ExistingArray):
+        shared = _shared(place, target, spec)
+        return target.open(spec), Opened(shared, spec)
     if not is_new(place):
         if isinstance(place, np.ndarray) or not hasattr(place, "store"):
             raise ArgumentTypeError(

@@ -120,12 +120,12 @@ class ArrayTarget(ExistingTarget):
     ) -> None:
         self.writes = writes
         check_sink(array, _NAME)
-        self._array, self._whole = array, whole
+        self.array, self._whole = array, whole
         self._spec = _spec(array)
         self.footprint: Footprint | None = footprint or memory_footprint(array)
 
     def open(self, spec: ArraySpec) -> ArraySink:
-        return ArraySink(self._array, spec, self._whole)
+        return ArraySink(self.array, spec, self._whole)
 
 
 class HostTarget:

@@ -362,6 +362,33 @@ def test_outputs_are_written_by_tasks(tmp_path: Path) -> None:
     same(cd.store(x + 3, tmp_path / "f.zarr", overwrite=True, device="cpu")[...], X + 3)
 
 
+def test_parts_and_ends_are_written_by_tasks(tmp_path: Path) -> None:
+    x, n = cf.open(X), SHAPE[0]
+    grown = tmp_path / "a.zarr"
+    cd.store(x, cf.NewArray(grown, chunks=(n, 3, 4)), device="cpu")
+    np.save(tmp_path / "b.npy", X)
+    for out in (grown, tmp_path / "b.npy"):
+        same(cd.store(x * 2, cf.ExistingArray(out, append=0), partition="1kB", device="cpu")[...], [*X, *(X * 2)])
+        first = np.s_[n : n + 1, 0:5]
+        got = cd.store(-x[:1, :5], cf.ExistingArray(out, region=first), partition="300B", device="cpu")
+        same(got[...], np.concatenate([X, np.concatenate([-X[:1, :5], X[:1, 5:] * 2], 1), X[1:] * 2]))
+    with pytest.raises(ArgumentError, match=r"begin at \(0, 0, 0\), say"):
+        cd.store(-x[:1], cf.ExistingArray(grown, region=np.s_[1:2]), device="cpu")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["u"] = X
+    with pytest.raises(ArgumentTypeError, match="one process alone"):
+        cd.store(x, cf.ExistingArray(f"{tmp_path}/c.h5:/u", region=np.s_[:]), device="cpu")
+    with pytest.raises(ZeroDivisionError):
+        cd.store(x.map(fails_always, dtype="f8"), cf.ExistingArray(tmp_path / "b.npy", append=0), device="cpu")
+    assert np.load(tmp_path / "b.npy").shape == (2 * n, *SHAPE[1:])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.npy", "c.h5"]
+
+
+def fails_always(u: Any) -> Any:
+    raise ZeroDivisionError
+
+
 def test_nothing_appears_where_a_task_fails(tmp_path: Path) -> None:
     def fails(u: Any) -> Any:
         raise ZeroDivisionError

@@ -100,6 +100,10 @@ class NpyAppendTarget:
         with contextlib.suppress(OSError):
             cut_off(self.name, self.end, self.header)
 
+    def shared(self, shape: Shape) -> Strided:
+        """Where the elements lie, also to other processes."""
+        return Strided.packed(self.name, self.end, shape, self.place.dtype, fortran=self.fortran)
+
     def _check(self) -> None:
         """Refuse a file that was changed since it was opened, and one that holds more than its array."""
         now = described(self.name)
@@ -119,15 +123,8 @@ class NpyAppendSink(FileSink):
 
     def __init__(self, target: NpyAppendTarget, spec: ArraySpec, claim: Claim) -> None:
         self._target, self._claim, self._new = target, claim, target.longer_header(spec.shape)
-        dtype, end = target.place.dtype, target.end
-        fresh = reserve(target.name, end + spec.nbytes)
-        super().__init__(Strided.packed(target.name, end, spec.shape, dtype, fortran=target.fortran), fresh=fresh)
-
-    @property
-    def shared(self) -> Strided:
-        """Where other processes write the elements."""
-        target = self._target
-        return Strided.packed(target.name, target.end, self.spec.shape, target.place.dtype, fortran=target.fortran)
+        fresh = reserve(target.name, target.end + spec.nbytes)
+        super().__init__(target.shared(spec.shape), fresh=fresh)
 
     def commit(self) -> Any:
         name = self.spec.name

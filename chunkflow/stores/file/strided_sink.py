@@ -131,7 +131,7 @@ class FileTarget(ExistingTarget):
     """An array of the user's that lies in a mapped file. If it is a part of a `whole` one, the user gets that."""
 
     def __init__(self, array: np.ndarray, path: str, offset: int, whole: np.ndarray | None = None) -> None:
-        self._array, self._path, self._offset = array, path, offset
+        self.array, self._path, self._offset = array, path, offset
         self._whole = array if whole is None else whole
         self.name = self.writes = path
         probe = self._sink()
@@ -143,7 +143,7 @@ class FileTarget(ExistingTarget):
             raise WriteError(f"truncated file: {missing}", path=path)
 
     def _sink(self) -> FileSink:
-        array = self._array
+        array = self.array
         whole = array.view(np.ndarray)
         place = Strided(self._path, self._offset, array.shape, array.strides, array.dtype, mapping=whole)
         with translated(WriteError, f"cannot write {self._path}", self._path, foreign=OSError):

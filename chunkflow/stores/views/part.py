@@ -51,11 +51,19 @@ class PartTarget:
     """A region of an array.
 
     Where a block cuts a chunk, the chunk is read, changed and written whole, if `source` opens the array. Else the
-    array does that itself.
+    array does that itself. `shared` is how other processes name the part, if they can.
     """
 
-    def __init__(self, target: Target, region: Region, spec: ArraySpec, source: Callable[[], Source] | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        region: Region,
+        spec: ArraySpec,
+        source: Callable[[], Source] | None,
+        shared: ExistingArray | None = None,
+    ) -> None:
         self._target, self._region, self._spec, self._source = target, region, spec, source
+        self._shared = shared
         self.name = target.name
 
     @property
@@ -76,6 +84,10 @@ class PartTarget:
             )
         spec = replace(self._target.describe(self._spec.shape, dtype, None), shape=tuple(shape))
         return spec.with_storage(copies=spec.storage.copies + 1, separate=False, raw=False)  # a chunk that is changed
+
+    def shared(self, shape: Shape) -> ExistingArray | None:
+        """What other processes open to write to it."""
+        return self._shared
 
     def open(self, spec: ArraySpec) -> PartSink:
         return PartSink(self._target.open(self._spec), self._source and self._source(), self._region, self._spec, spec)

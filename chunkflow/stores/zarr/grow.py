@@ -36,9 +36,13 @@ def existing_target(said: ExistingArray) -> Target:
     array = _opened(said)
     if said.append is not None:
         return AppendTarget(array, said)
+    return _part(array, said.bounds(tuple(array.shape), ZarrTarget(array).name))
+
+
+def _part(array: Any, region: Region) -> PartTarget:
     target = ZarrTarget(array)
     spec = target.describe(tuple(array.shape), np.dtype(np.bool_), None)
-    return PartTarget(target, said.bounds(spec.shape, target.name), spec, partial(_source, array))
+    return PartTarget(target, region, spec, partial(_source, array), ExistingArray(array, region=region))
 
 
 def _opened(said: ExistingArray) -> Any:
@@ -90,10 +94,11 @@ class AppendTarget:
         return self._part(shape).describe(shape, dtype, chunks)
 
     def _part(self, shape: Shape) -> PartTarget:
-        array, region = self.grown(shape)
-        target = ZarrTarget(array)
-        spec = target.describe(tuple(array.shape), np.dtype(np.bool_), None)
-        return PartTarget(target, region, spec, partial(_source, array))
+        return _part(*self.grown(shape))
+
+    def shared(self, shape: Shape) -> ExistingArray | None:
+        """See `PartTarget.shared`."""
+        return self._part(shape).shared(shape)
 
     def open(self, spec: ArraySpec) -> AppendSink:
         return AppendSink(self, self._part(spec.shape), spec)
