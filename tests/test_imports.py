@@ -243,7 +243,7 @@ def test_import_is_light() -> None:
     seconds = {}
     for package in ("numpy", "chunkflow"):
         start = time.perf_counter()
-        heavy = ["cupy", "dask", "distributed", "zarr", "tqdm", "h5py", "xarray", "torch", "jax"]
+        heavy = ["cupy", "dask", "distributed", "zarr", "numcodecs", "tqdm", "h5py", "xarray", "torch", "jax"]
         assert loaded_by(f"import {package}", heavy) == []
         seconds[package] = time.perf_counter() - start
     print({package: f"{s:.2f} s" for package, s in seconds.items()})  # to be read: no clock decides a test

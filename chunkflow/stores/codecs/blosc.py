@@ -10,9 +10,6 @@ import numpy as np
 from chunkflow.stores.codecs.step import Compressor, NotBuiltError, NotDirectError, require_claim
 from chunkflow.stores.kvstore.protocol import ChunkError
 
-SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-"""Numcodecs' numbers for the names in zarr 3's metadata."""
-
 INSIDE = ("blosclz", "lz4", "snappy", "zlib", "zstd")
 """Codecs of blosc's blocks, by their numbers in the header."""
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from chunkflow.errors import ArgumentTypeError
-from chunkflow.stores.codecs.blosc import SHUFFLE
-from chunkflow.stores.codecs.step import word
+from chunkflow.stores.codecs.step import BLOSC_SHUFFLES, word
 
 
 class NamedCodec(NamedTuple):
@@ -27,7 +26,7 @@ class NamedCodec(NamedTuple):
         """As metadata of zarr's format 3 have it."""
         how = dict(self.how)
         if self.name == "blosc" and isinstance(how.get("shuffle"), int):
-            words = {number: name for name, number in SHUFFLE.items()}
+            words = {number: name for name, number in BLOSC_SHUFFLES.items()}
             how["shuffle"] = words.get(how["shuffle"])
             how = {key: value for key, value in how.items() if value is not None}  # -1: as the elements' size asks
         name = self.name if self.name in OF_ZARR_3 else f"numcodecs.{self.name}"
@@ -39,7 +38,7 @@ class NamedCodec(NamedTuple):
         how = {key: value for key, value in self.how.items() if key != "typesize"}
         if self.name == "blosc":
             shuffle = how.get("shuffle", 1)
-            how["shuffle"] = shuffle if isinstance(shuffle, int) else SHUFFLE[word(shuffle)]
+            how["shuffle"] = shuffle if isinstance(shuffle, int) else BLOSC_SHUFFLES[word(shuffle)]
             how["cname"] = word(how.get("cname", "lz4"))
         return {"id": self.name, **how}
 

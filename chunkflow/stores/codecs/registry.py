@@ -7,13 +7,13 @@ from typing import Any
 
 import numcodecs
 
-from chunkflow.stores.codecs.blosc import SHUFFLE, Blosc
+from chunkflow.stores.codecs.blosc import Blosc
 from chunkflow.stores.codecs.crc32c import Crc32c
 from chunkflow.stores.codecs.deflate import Gzip, Zlib
 from chunkflow.stores.codecs.fletcher32 import Fletcher32
 from chunkflow.stores.codecs.lz4 import Lz4, Lz4Blocks
 from chunkflow.stores.codecs.shuffle import Shuffle
-from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, word
+from chunkflow.stores.codecs.step import BLOSC_SHUFFLES, Codec, Compressor, NotDirectError, word
 from chunkflow.stores.codecs.streams import Bz2Stream, LzmaStream
 from chunkflow.stores.codecs.zstd import Zstd
 
@@ -23,7 +23,7 @@ Configured = Callable[[dict[str, Any]], Codec]
 
 def _blosc_3(how: dict[str, Any]) -> Codec:
     options = {key: how[key] for key in ("clevel", "blocksize") if key in how}
-    return Blosc(numcodecs.Blosc(cname=word(how["cname"]), shuffle=SHUFFLE[word(how["shuffle"])], **options))
+    return Blosc(numcodecs.Blosc(cname=word(how["cname"]), shuffle=BLOSC_SHUFFLES[word(how["shuffle"])], **options))
 
 
 def _of_numcodecs(id: str) -> Configured:

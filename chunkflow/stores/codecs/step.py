@@ -171,6 +171,10 @@ def flat(array: Any) -> np.ndarray:
     return np.frombuffer(array, np.uint8)
 
 
+BLOSC_SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+"""Numbers that Blosc's ways to shuffle have in all formats."""
+
+
 def word(value: Any) -> str:
     """A string, or the string that an enumeration's member stands for."""
     return str(getattr(value, "value", value))

@@ -11,14 +11,12 @@ from h5py import h5z
 
 from chunkflow.errors import ArgumentError
 from chunkflow.stores.codecs.named import listed, named
-from chunkflow.stores.codecs.step import word
+from chunkflow.stores.codecs.step import BLOSC_SHUFFLES, word
 from chunkflow.stores.hdf5.filters import DEFLATE, FLETCHER32, SHUFFLE, Hdf5Filter
 from chunkflow.stores.new_array import NewArray
 
 _INSIDE = {"blosclz": 0, "lz4": 1, "lz4hc": 2, "zlib": 4, "zstd": 5}
 """Blosc's own codecs, by its filter's numbers (hdf5-blosc, blosc_filter.c)."""
-
-_BLOSC_SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
 _GZIP, _ZSTD, _BLOSC = 4, 3, 5
 """Levels where none are said: h5py's, and those of the filters."""
@@ -30,7 +28,7 @@ def _level(how: dict[str, Any], usual: int) -> int:
 
 def _blosc(how: dict[str, Any]) -> tuple[int, ...]:
     shuffle = how.get("shuffle", 1)
-    turned = shuffle if isinstance(shuffle, int) else _BLOSC_SHUFFLE[word(shuffle)]
+    turned = shuffle if isinstance(shuffle, int) else BLOSC_SHUFFLES[word(shuffle)]
     return (0, 0, 0, 0, int(how.get("clevel", _BLOSC)), max(0, turned), _INSIDE[word(how.get("cname", "lz4"))])
 
 

@@ -50,6 +50,8 @@ def stored(out: Any) -> bytes:
     return next(p.read_bytes() for name in ("c/0/0", "0.0") if (p := folder / name).is_file())
 
 
+GZIP = b"\x1f\x8b"
+
 ENCODED: dict[str, Callable[[Path], Any]] = {
     "new zarr": zarr_path,
     "zarr gzip": zarr_array,
@@ -70,7 +72,7 @@ def test_a_target_encodes_as_its_sink_does(kind: str, tmp_path: Path) -> None:
     assert not os.path.exists(zarr_path(tmp_path)), "nothing is made"
     found = bytes(encode(X[:16].copy()))  # type: ignore[call-overload]
     cf.copy(X, out=out, chunks=CHUNK if kind == "new zarr" else None, device="cpu")
-    if kind == "zarr gzip":  # whose header has the time, from byte 4 on
+    if found[:2] == GZIP:  # whose header has the time, from byte 4 on
         assert (found[:4], found[8:]) == (stored(out)[:4], stored(out)[8:])
     else:
         assert found == stored(out)
