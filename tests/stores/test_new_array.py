@@ -32,8 +32,6 @@ def made(out: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("url", [False, True])
 def test_what_is_said_stands_in_the_metadata(tmp_path: Path, version: Any, url: bool) -> None:
-    if url and version == 2:
-        pytest.skip("a URL has arrays of format 3")
     where = f"memory://said/{tmp_path.name}/u.zarr" if url else tmp_path / "u.zarr"
     out = cf.NewArray(
         where,
@@ -188,8 +186,6 @@ def test_what_cannot_be_is_refused_before_anything_is_read(tmp_path: Path, say: 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("kind", ["local", "memory", "url", "object"])
 def test_a_member_follows_its_group(tmp_path: Path, kind: str, version: Any) -> None:
-    if kind == "url" and version == 2:
-        pytest.skip("a URL has arrays of format 3")
     if kind == "object":
         obstore = pytest.importorskip("obstore")
         store: Any = zarr.storage.ObjectStore(obstore.store.MemoryStore())
@@ -260,7 +256,6 @@ def test_a_place_that_is_taken_is_refused() -> None:
         (cf.NewArray(group, "v", format="npy"), ArgumentError, "a store of zarr's"),
         (cf.NewArray(X), ArgumentTypeError, "not in a ndarray"),
         (cf.NewArray("memory://a/u", format="hdf5"), ArgumentError, "behind a URL"),
-        (cf.NewArray("memory://a/u.zarr", zarr_format=2), ArgumentError, "format 3"),
     ]:
         with pytest.raises(error, match=why):
             made(out)

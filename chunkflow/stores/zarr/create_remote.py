@@ -33,8 +33,9 @@ from chunkflow.stores.kvstore.fsspec import Bucket, open_store
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.publication.settle import Left, beside
 from chunkflow.stores.zarr import consolidated, dimensions
-from chunkflow.stores.zarr.array import ZarrSink
-from chunkflow.stores.zarr.encoding import created_spec, described
+from chunkflow.stores.zarr.array import METADATA, ZarrSink
+from chunkflow.stores.zarr.create_local import GROUPS
+from chunkflow.stores.zarr.encoding import Version, check_group, created_spec, described, dimensions_of
 from chunkflow.stores.zarr.remote_claim import (
     CALL,
     KEYS,
@@ -50,7 +51,6 @@ from chunkflow.stores.zarr.remote_claim import (
 )
 
 _METADATA = "zarr.json"
-_GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
 _ENCODINGS = ({"name": "default", "separator": "/"}, {"name": "v2", "separator": "."})
 _REQUESTS = 16
 
@@ -60,8 +60,9 @@ class ZarrUrlTarget:
 
     Names above it that end in ``.zarr``, and what lies below the outermost of these, are made groups when the array
     appears, where there is none: ``"s3://bucket/result.zarr/speed"`` is a member of ``result.zarr``. Of an array that
-    is given by a store and a path `inside` of it, the store's root is the outermost group. The array is zarr 3. A
-    process that is killed leaves chunks behind, which the next run removes.
+    is given by a store and a path `inside` of it, the store's root is the outermost group. An array of format 2
+    replaces nothing: its chunks would have the old one's names. A process that is killed leaves chunks behind, which
+    the next run removes.
     """
 
     footprint: Footprint | None = None
@@ -75,11 +76,6 @@ class ZarrUrlTarget:
         inside: tuple[Any, str] | None = None,
     ) -> None:
         self.name, self.said = hidden(url.rstrip("/")), said or NewArray(url)
-        if self.said.zarr_format == 2:
-            raise ArgumentError(
-                f"zarr_format=2: the output {self.name} lies behind a URL, where new arrays are of format 3, which "
-                "appear with one object. Make an empty one by zarr.create_array, and give that as the output"
-            )
         if inside is not None:
             self.store, self.path = inside
             names = [name for name in self.path.split("/") if name]
@@ -91,9 +87,15 @@ class ZarrUrlTarget:
             names = names[root:]
         self.groups = [Bucket(self.store, "/".join(names[:i])) for i in range(len(names))]
         self.bucket, self.overwrite = Bucket(self.store, self.path), overwrite
+        found: int | None = self.said.zarr_format
         for group in self.groups:
-            if (kind := self._kind(group)) not in (None, "group"):
-                raise ArgumentError(f"the output {self.name} would lie inside a zarr {kind}: it takes groups of zarr 3")
+            if (kind := self._kind(group)) is not None and not kind.startswith("group"):
+                raise ArgumentError(f"the output {self.name} would lie inside a zarr {kind}")
+            if kind is not None:
+                found = 2 if kind.endswith("2") else 3
+                check_group(self.name, self.said, found)
+        self.version: Version = 2 if found == 2 else 3
+        self.document = METADATA[self.version == 2]
         self.check()
         with self._looking():
             self._is_left = told(self.bucket, CALL) is not None
@@ -129,7 +131,7 @@ class ZarrUrlTarget:
         return translated(ReadError, f"cannot look at {self.name}", self.name)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return created_spec(self.name, shape, dtype, chunks, self.said, 3, remote=True)
+        return created_spec(self.name, shape, dtype, chunks, self.said, self.version, remote=True)
 
     def claim(self) -> RemoteClaim:
         """The claim of a run that a later one may go on with, or of one that is left."""
@@ -155,7 +157,7 @@ class ZarrUrlTarget:
     def is_made(self, spec: ArraySpec) -> bool:
         """Whether the array that is there is the one of the run that has left something."""
         with self._looking():
-            there = self.bucket.get(_METADATA)
+            there = self.bucket.get(self.document)
             return there is not None and has_published(self.bucket, there.tobytes())
 
     def tidy(self) -> None:
@@ -185,27 +187,35 @@ class ZarrUrlTarget:
                 raise
 
     def _begun(self, spec: ArraySpec, claim: RemoteClaim | None, maker: Maker) -> ZarrUrlSink:
-        found = self.bucket.get(_METADATA)
+        if self.version == 2 and self._kind(self.bucket) is not None and (claim is None or not claim.is_left):
+            raise ArgumentError(
+                f"{self.name} exists, and an array of format 2 at a URL replaces nothing: its chunks would have the "
+                "names of the old one's. Remove that, or choose another URL, or format 3"
+            )
+        found = None if self.version == 2 else self.bucket.get(_METADATA)
         old = None if found is None else found.tobytes()
-        kind = int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
+        kind = (
+            1
+            if self.version == 2
+            else int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
+        )
         if maker.follows and (claim is None or not claim.is_left):
             _remove(self.bucket, [name for name in self.bucket.names() if KEYS[kind].fullmatch(name)])
         if claim is not None:
             kind = claim.made.setdefault("kind", kind)
-        made = described(
-            spec,
-            self.said,
-            3,
-            chunk_key_encoding=_ENCODINGS[kind],
-            dimension_names=self.said.dimension_names or self._names(len(spec.shape), old),
-        )
-        metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
-        assert metadata is not None
-        text = metadata.to_bytes().decode()
+        names = self.said.dimension_names or self._names(len(spec.shape), old)
+        how = dimensions_of(names, self.version, self.said.attributes or {})
+        how |= {"chunk_key_encoding": _ENCODINGS[kind]} if self.version == 3 else {}
+        made = described(spec, self.said, self.version, **how)
+        texts = {}
+        for name in (".zattrs", self.document):
+            if (found := sync(made.store.get(name, default_buffer_prototype()))) is not None:
+                texts[name] = found.to_bytes().decode()
         if claim is not None:
-            text = claim.made.setdefault("metadata", text)
+            texts[self.document] = claim.made.setdefault("metadata", texts[self.document])
+        documents = {name: text.encode() for name, text in texts.items()}
         array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
-        return ZarrUrlSink(self, spec, array, text.encode(), old, KEYS[1 - kind], claim, maker)
+        return ZarrUrlSink(self, spec, array, documents, old, KEYS[1 - kind], claim, maker)
 
     def _names(self, ndim: int, old: bytes | None) -> tuple[str, ...] | None:
         """Names of the array's dimensions, as for an array in a directory."""
@@ -215,12 +225,13 @@ class ZarrUrlTarget:
     def _beside(self) -> Iterator[tuple[str, ...] | None]:
         """Names of the dimensions of the arrays in the same group."""
         group = self.groups[-1]
-        if group.get(_METADATA) is None:
+        if self._kind(group) is None:
             return
+        document = ".zattrs" if self.version == 2 else _METADATA
         with ThreadPoolExecutor(_REQUESTS, "chunkflow-look") as threads:
-            names = [f"{name}/{_METADATA}" for name in group.folders(dimensions.MOST)]
+            names = [f"{name}/{document}" for name in group.folders(dimensions.MOST)]
             for found in threads.map(group.get, names):
-                yield None if found is None else dimensions.names_in(found.tobytes())
+                yield None if found is None else dimensions.names_in(found.tobytes(), self.version)
 
 
 class ZarrUrlSink:
@@ -231,14 +242,14 @@ class ZarrUrlSink:
         target: ZarrUrlTarget,
         spec: ArraySpec,
         array: Any,
-        metadata: bytes,
+        documents: dict[str, bytes],
         old: bytes | None,
         old_keys: re.Pattern[str],
         claim: RemoteClaim | None,
         maker: Maker,
     ) -> None:
         self.spec, self._target, self._array, self._sink = spec, target, array, ZarrSink(array, spec)
-        self._metadata, self._old, self._old_keys = metadata, old, old_keys
+        self._documents, self._old, self._old_keys = documents, old, old_keys
         self._claim, self._maker = claim, maker
         self._sides = array.shards or array.chunks
         self._written = np.zeros([-(-n // c) for n, c in zip(spec.shape, self._sides, strict=True)], bool)
@@ -255,16 +266,18 @@ class ZarrUrlSink:
         with translated(WriteError, f"cannot finish {target.name}", target.name, undo):
             self._check()
             for group in target.groups:
-                if group.get(_METADATA) is None:
-                    self._undo.append(lambda group=group: group.remove(_METADATA))  # type: ignore[misc]
-                    _put(group, _GROUP)
+                name, said = GROUPS[target.version]
+                if group.get(name) is None:
+                    self._undo.append(lambda group=group, name=name: group.remove(name))  # type: ignore[misc]
+                    _put(group, name, json.dumps(said).encode())
             self._undo.append(self._restore)
             if self._claim is not None:
                 self._claim.publishes()
-            _put(target.bucket, self._metadata)
+            for name, document in self._documents.items():  # what makes it an array comes last
+                _put(target.bucket, name, document)
             for group in reversed(target.groups):
                 member = target.path.removeprefix(group.path).strip("/")
-                consolidated.renew(partial(_get, group), partial(_put_as, group), member)
+                consolidated.renew(partial(_get, group), partial(_put, group), member)
         self._undo, self._written = [], np.zeros(0, bool)
         with contextlib.suppress(Exception):  # the array is there: what remains of an older one is in nobody's way
             if target.overwrite:
@@ -295,9 +308,10 @@ class ZarrUrlSink:
     def _restore(self) -> None:
         """Put back the metadata that were there: a request that failed may have been obeyed all the same."""
         if self._old is None:
-            self._target.bucket.remove(_METADATA)
+            for name in reversed(self._documents):
+                self._target.bucket.remove(name)
         else:
-            _put(self._target.bucket, self._old)
+            _put(self._target.bucket, self._target.document, self._old)
 
     def _take_back(self) -> None:
         with contextlib.suppress(Exception):
@@ -327,11 +341,7 @@ def _get(bucket: Bucket, name: str) -> bytes | None:
     return None if found is None else found.tobytes()
 
 
-def _put(bucket: Bucket, metadata: bytes) -> None:
-    _put_as(bucket, _METADATA, metadata)
-
-
-def _put_as(bucket: Bucket, name: str, metadata: bytes) -> None:
+def _put(bucket: Bucket, name: str, metadata: bytes) -> None:
     bucket.put(name, lambda file: append(file, metadata) >= 0)
 
 

@@ -40,8 +40,8 @@ def chosen(stem: str, ndim: int, old: Names | None, beside: Iterable[Names | Non
     return None
 
 
-def names_in(metadata: bytes) -> Names | None:
-    """Names in the metadata of an array of zarr 3; None if it has none, or they describe something else.
+def names_in(metadata: bytes, version: int = 3) -> Names | None:
+    """Names in the metadata of an array of zarr 3, or the attributes of one of zarr 2; None if it has none.
 
     >>> names_in(b'{"node_type": "array", "dimension_names": ["x", null]}')
     >>> names_in(b'{"node_type": "array", "dimension_names": ["x", "y"]}')
@@ -51,7 +51,7 @@ def names_in(metadata: bytes) -> Names | None:
         found = parsed(metadata)
     except ValueError:
         return None
-    return _all_text(found.get("dimension_names")) if isinstance(found, dict) else None
+    return _all_text(found.get(ATTRIBUTE if version == 2 else "dimension_names")) if isinstance(found, dict) else None
 
 
 def _all_text(found: Any) -> Names | None:
