@@ -1,9 +1,9 @@
 """chunkflow's tasks beside plain dask's on a local cluster of processes: a map, a sum and a stencil, zarr to zarr.
 
-The cluster is started once, one thread to a worker (the setting `workers`), and contenders take turns on it. What they
-wrote is removed after each run, and a part of it is compared with NumPy's. Peak memory is the most anonymous memory
-that any worker takes, beyond what it had when the run began. Tasks are those that the scheduler has seen done, its
-seconds the time that its thread takes of a core.
+The cluster is started once, one thread to a worker, and contenders take turns on it. Settings are `workers` and
+`plane`, the sides of the array's planes. What they wrote is removed after each run, and a part of it is compared with
+NumPy's. Peak memory is the most anonymous memory that any worker takes, beyond what it had when the run began. Tasks
+are those that the scheduler has seen done, its seconds the time that its thread takes of a core.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from benchmarks.data import blur, work
 from benchmarks.probe import Watch, anonymous, installed
 
 CHUNKS = (64, 128, 128)
-SIDE = 512
 BUDGET = "128MB"  # of a worker
 STENCIL = "7-point stencil"
 
@@ -78,11 +77,12 @@ class Task:
     """The array, and what each contender does with it."""
 
     def __init__(self, bench: Bench) -> None:
-        planes = int(bench.gib * 2**30) // (4 * SIDE * SIDE) // CHUNKS[0] * CHUNKS[0]
-        shape = (max(CHUNKS[0], planes), SIDE, SIDE)
+        side = int(bench.settings["plane"])
+        planes = int(bench.gib * 2**30) // (4 * side * side) // CHUNKS[0] * CHUNKS[0]
+        shape = (max(CHUNKS[0], planes), side, side)
         self.path, self.out = str(bench.directory / "x.zarr"), str(bench.directory / "out.zarr")
         array = zarr.create_array(self.path, shape=shape, chunks=CHUNKS, dtype="f4")
-        noise = np.random.default_rng(0).standard_normal((CHUNKS[0], SIDE, SIDE), dtype="f4")
+        noise = np.random.default_rng(0).standard_normal((CHUNKS[0], side, side), dtype="f4")
         for first in range(0, shape[0], CHUNKS[0]):
             array[first : first + CHUNKS[0]] = noise + np.float32(first / shape[0])
         self.plane, self.nbytes = array[: CHUNKS[0]], array.nbytes

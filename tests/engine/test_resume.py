@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -673,43 +672,6 @@ def test_tasks_of_dask_are_refused_what_cannot_be_gone_on_with(folder: Path) -> 
     found = chunkflow.dask.store(x + 1, folder / "o.npy", resume=True, device="cpu", scheduler="sync")
     np.testing.assert_array_equal(found, X + 1)
     assert names(folder) == ["o.npy", "x.npy"]
-
-
-TWICE = ("map to zarr", "fft to npy", "sums to a URL")
-"""Of one pass, of several and at URLs: what is gone on with is killed, and gone on with again."""
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_run_is_gone_on_with_to_the_same_bits(
-    kind: str, tmp_path: Path, killed: list[subprocess.Popen[str]]
-) -> None:
-    folder, other = tmp_path / "killed", tmp_path / "whole"
-    for each in (folder, other):
-        each.mkdir()
-        np.save(each / "x.npy", X)
-    KINDS[kind](other)
-    whole, kills, most = calls_of(other), 0, 1 + (kind in TWICE)
-    while True:
-        process, before = call(kind, folder), calls_of(folder)
-        killed.append(process)
-        while process.poll() is None and (kills == most or calls_of(folder) < before + whole // (most + 1)):
-            time.sleep(0.001)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        _, said = process.communicate()
-        if process.returncode == 0 or OutputExistsError.__name__ in said:  # killed when it had published
-            break
-        assert process.returncode == -signal.SIGKILL, said
-    assert kills
-    outputs = sorted(path for path in other.iterdir() if path.name not in ("x.npy", "calls"))
-    for path in outputs:
-        found, wanted = stored(folder / path.name), stored(path)
-        np.testing.assert_equal(found, wanted)
-        assert isinstance(found, dict) or found.dtype == wanted.dtype
-    assert names(folder) == names(other)
-    in_flight = 3 + 3 * len(os.sched_getaffinity(0))  # and a trial or two in each process
-    assert calls_of(folder) <= whole + kills * in_flight
 
 
 def test_a_second_run_is_refused_while_the_first_is_alive(folder: Path, killed: list[subprocess.Popen[str]]) -> None:

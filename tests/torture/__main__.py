@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--action", choices=ACTIONS, help="faults of one kind")
     parser.add_argument("--fault", type=int, nargs=4, help="one fault: what is printed")
     parser.add_argument("--only", default="", help="part of the scenarios' names")
+    parser.add_argument("--scenarios", type=int, help="so many of them, drawn at random (default: all)")
     options = parser.parse_args()
     return preloaded("torture", lambda: _tortured(options))
 
@@ -34,9 +35,9 @@ def main() -> int:
 def _tortured(options: argparse.Namespace) -> int:
     from torture.bench import benches
 
-    begun, tally = time.monotonic(), Counter[str]()
+    tally = Counter[str]()
     with tempfile.TemporaryDirectory(prefix="torture") as home:
-        tried = benches(Path(home), options.only)
+        tried = benches(Path(home), options)
         one = None if options.fault is None else [Fault(*options.fault)]
         cases = [(bench, fault) for bench in tried for fault in one or bench.faults()]
         if options.action:
@@ -44,8 +45,9 @@ def _tortured(options: argparse.Namespace) -> int:
         total = len(cases)
         if options.number is not None:
             cases = random.Random(options.seed).sample(cases, min(options.number, total))
+        end = time.monotonic() + options.seconds
         for bench, fault in cases:
-            if tally["faults"] and time.monotonic() - begun > options.seconds:
+            if time.monotonic() > end:
                 break
             tally["faults"] += 1
             for problem in bench.tried(fault):

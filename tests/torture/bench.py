@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -88,9 +90,11 @@ class Bench:
         return problems + ([f"who looks at it fails: {wrong}"] if isinstance(wrong, int) else wrong)
 
 
-def benches(home: Path, only: str = "") -> list[Bench]:
-    """A bench for each scenario whose name has a part. What they import is imported."""
-    found = [Bench(scenario, home) for scenario in SCENARIOS if only in scenario.name]
+def benches(home: Path, options: Namespace) -> list[Bench]:
+    """A bench for each scenario that is asked for. What they import is imported."""
+    found = [Bench(scenario, home) for scenario in SCENARIOS if options.only in scenario.name]
+    if options.scenarios is not None:
+        found = random.Random(options.seed).sample(found, min(options.scenarios, len(found)))
 
     def work() -> None:
         for bench in found:

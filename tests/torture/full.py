@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no run is begun later")
     parser.add_argument("--only", default="", help="part of the scenarios' names")
+    parser.add_argument("--scenarios", type=int, help="so many of them, drawn at random (default: all)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         reason = why_not(Path(folder), "tmpfs")
@@ -41,17 +42,18 @@ def main() -> int:
 
 
 def _tortured(options: argparse.Namespace) -> int:
-    end, tally, draw = time.monotonic() + options.seconds, Counter[str](), random.Random(options.seed)
+    tally, draw = Counter[str](), random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="torture") as home:
-        disk, tried = Path(home) / "disk", benches(Path(home), options.only)
+        disk, tried = Path(home) / "disk", benches(Path(home), options)
         draw.shuffle(tried)
+        end = time.monotonic() + options.seconds
         share = 1.0 if options.number is None else options.number / (PER_SCENARIO * len(tried))
         for bench in tried:
             for of_files in (False, True):
                 for n in range(PLENTY):
                     if draw.random() >= share:
                         continue
-                    if tally["disks"] and time.monotonic() > end:
+                    if time.monotonic() > end:
                         break
                     room = (PLENTY, n) if of_files else (n, PLENTY)
                     mount("tmpfs", disk, f"size={4 * PLENTY}k")

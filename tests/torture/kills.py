@@ -27,6 +27,9 @@ from engine.resume_calls import KINDS, Objects, array, prepared, stored
 from chunkflow.errors import OutputExistsError
 from torture.children import DONE, HUNG, LIMIT, REFUSED, begun, forked, import_all, told
 
+IN_FLIGHT = 3 + 3 * len(os.sched_getaffinity(0))
+"""Blocks that a kill may cost, with a trial or two in each process."""
+
 
 def made(kind: str, folder: Path) -> Callable[[], int]:
     """A child's work: the call. It is refused once one has published that was killed after it."""
@@ -75,12 +78,14 @@ def _alike(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def killed(kind: str, folder: Path, times: random.Random, whole: int) -> int:
-    """Make a call, kill it and make it again, until it is complete. How often it was killed."""
+def killed(kind: str, folder: Path, times: random.Random, most: int) -> int:
+    """Make a call, kill it after `most` blocks or fewer and make it again, until it is complete. How often it was
+    killed.
+    """
     kills = 0
     while True:
         pid = begun(made(kind, folder))
-        after, begin = calls(folder) + times.randint(0, whole // 3), time.monotonic()
+        after, begin = calls(folder) + times.randint(0, most), time.monotonic()
         ended = (0, 0)
         while not ended[0] and calls(folder) <= after and time.monotonic() - begin < 2 * LIMIT:
             time.sleep(0.001)
@@ -153,6 +158,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=200, help="kills of each kind of run")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", default="", help="kinds of runs whose names have this in them")
+    parser.add_argument("--apart", type=float, default=1 / 3, help="most blocks between kills, as a share of a run's")
     parser.add_argument("--points", action="store_true", help="end runs to URLs before each object instead")
     parser.add_argument("--keep", default="", help="a directory for what is wrong")
     asked = parser.parse_args()
@@ -179,9 +185,12 @@ def main() -> int:
                 np.save(folder / "x.npy", array())
                 runs += 1
                 try:
-                    kills += killed(kind, folder, times, whole)
+                    now = killed(kind, folder, times, int(whole * asked.apart))
+                    kills += now
                     found = outputs(folder)
                     failed = "" if _alike(found, expected) else str(found if isinstance(found, int) else sorted(found))
+                    if calls(folder) > whole + now * IN_FLIGHT:
+                        failed += f"{calls(folder)} blocks were computed, of {whole}, after {now} kills"
                 except AssertionError as raised:
                     failed = str(raised)
                 if failed:

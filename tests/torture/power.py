@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no run is begun later")
     parser.add_argument("--only", default="", help="part of the scenarios' names")
+    parser.add_argument("--scenarios", type=int, help="so many of them, drawn at random (default: all)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         reason = why_not(Path(folder), "ext4")
@@ -52,15 +53,16 @@ def main() -> int:
 
 
 def _tortured(options: argparse.Namespace) -> int:
-    end, tally, draw = time.monotonic() + options.seconds, Counter[str](), random.Random(options.seed)
+    tally, draw = Counter[str](), random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="torture") as place:
         home = Path(place)
-        disk, empty, tried = home / "disk", home / "empty.img", benches(home, options.only)
+        disk, empty, tried = home / "disk", home / "empty.img", benches(home, options)
         image(empty)
         draw.shuffle(tried)
+        end = time.monotonic() + options.seconds
         share = 1.0 if options.number is None else options.number / (PER_SCENARIO * len(tried))
         for bench in tried:
-            if tally["runs"] and time.monotonic() > end:
+            if time.monotonic() > end:
                 break
             tally["runs"] += 1
             shutil.copyfile(empty, home / "now.img")

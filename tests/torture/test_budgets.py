@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     "which",
     [
         pytest.param(["--rows"], id="known"),
-        pytest.param(["--number", "24", "--most", "6000000", "--seed", "1"], id="drawn"),
+        pytest.param(["--number", "12", "--most", "6000000", "--seed", "1"], id="drawn"),
         pytest.param(
             ["--device", "cuda", "--first", "51", "--number", "8", "--most", "160000000", "--seed", "1"],
             id="products on a GPU",  # each loads a library

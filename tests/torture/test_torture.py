@@ -25,11 +25,12 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --number 200 --seconds 15",
-        "torture.full --number 40 --seconds 8",
-        "torture.power --number 40 --seconds 8",
-        "torture.many --number 100 --only zarr",
-        "torture.kills --points --only s",
+        "torture --scenarios 8 --number 200 --seconds 12",
+        "torture.full --scenarios 6 --number 60 --seconds 8",
+        "torture.power --scenarios 6 --number 60 --seconds 8",
+        "torture.many --number 50 --only zarr",
+        "torture.kills --number 1 --apart 1 --seed 0",
+        "torture.kills --points --only distinct",
     ],
 )
 def test_a_sample(tmp_path: Path, sample: str) -> None:
