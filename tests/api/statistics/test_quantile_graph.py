@@ -37,6 +37,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(quantile_graph, "SMALL", 0 if request.param == "digits counted" else 1 << 20)
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("dtype", ["?", "u1", "i2", "i4", "i8", "u8", "f2", "f4", "f8"])
 @pytest.mark.parametrize("axis", [None, 0, (0, 2), (0, 1, 2)])

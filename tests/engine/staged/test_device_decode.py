@@ -205,6 +205,7 @@ def stored(path: Path, array: np.ndarray, **options: Any) -> Path:
     return path
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("boundary", BOUNDARIES, ids=str)
 @pytest.mark.parametrize("depth", [1, (3, 0, 2), 9])
@@ -234,6 +235,7 @@ def test_operands_that_are_encoded_in_different_ways_and_not_at_all(where: Where
     same(got, x - x[::-1] + x * 2 * x + row)
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kilobytes", [60, 100, 200, 1000])
 def test_sums_under_any_budget(where: Where, kilobytes: int, tmp_path: Path) -> None:
@@ -755,6 +757,7 @@ def damaged(path: Path, kind: str) -> None:
     file.write_bytes(raw)
 
 
+@pytest.mark.sweep
 @here
 @pytest.mark.parametrize("kind", ["spoiled", "truncated", "empty", "oversized", "huge"])
 @pytest.mark.parametrize("out", ["y.npy", "y.zarr"])
@@ -782,6 +785,7 @@ def test_a_damaged_chunk_is_seen_by_a_run_in_an_exceptions_handler_too(where: Wh
     assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["truncated", "empty", "huge"])
 def test_what_is_seen_to_be_damaged_never_comes_to_the_device(where: Where, kind: str, tmp_path: Path) -> None:
@@ -806,6 +810,7 @@ def test_a_damaged_chunk_ends_a_loop_before_its_block_is_seen(where: Where, tmp_
         loop()
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["truncated", "no index", "beyond the end"])
 def test_a_damaged_shard_is_named(where: Where, kind: str, tmp_path: Path) -> None:
@@ -837,6 +842,7 @@ def test_a_chunk_with_another_checksum_is_named(where: Where, tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
 
 
+@pytest.mark.sweep
 @here
 @pytest.mark.parametrize("after", [0, 40, 104])
 def test_a_decoder_that_fails_where_the_hosts_does_not(where: Where, after: int, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def _spread(array: np.ndarray, folder: Path, name: str, places: np.ndarray) -> t
     if name.endswith(".npy"):
         np.save(folder / name, wide)
     else:
-        zarr.create_array(folder / name, data=wide, chunks=[min(n, 2) for n in wide.shape], zarr_format=2)
+        zarr.create_array(folder / name, data=wide, chunks=[-(-n // 4) or 1 for n in wide.shape], zarr_format=2)
     return open_source(folder / name), places
 
 
