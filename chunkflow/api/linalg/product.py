@@ -9,7 +9,9 @@ import numpy as np
 
 from chunkflow.api.linalg.gram import product_operation
 from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, bare
+from chunkflow.api.stencil.windows import Slid, slid, weighted
 from chunkflow.errors import ArgumentTypeError
+from chunkflow.graph.windows import windows_of
 from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
 from chunkflow.kernels.linalg.product import contraction
@@ -163,6 +165,9 @@ def _product(
     conjugate: int | None = None,
 ) -> Request:
     tf32 = allows_tf32(precision)
+    if (found := _weighted_windows(translate, arrays, conjugate)) is not None:
+        which, weights, kind = found
+        return weighted(which, weights, kind, Options(**options))
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shapes = [s.shape for s in specs]
@@ -175,3 +180,30 @@ def _product(
     scalars = [np.asarray(a) if isinstance(a, bool | int | float | complex | np.generic) else a for a in arrays]
     chosen = Options(**options, workspace=0)
     return Request(declare, scalars, chosen, lambda result: bare(result, chosen.out))
+
+
+def _weighted_windows(
+    translate: labels.Translate, arrays: Sequence[Any], conjugate: int | None
+) -> tuple[Slid, np.ndarray, type[Any]] | None:
+    """Windows that a product sums up by weights in memory, along just their own axes; None where it does not.
+
+    With them are the weights, and the class of the expression.
+    """
+    number = next((i for i, array in enumerate(arrays) if windows_of(array) is not None), None)
+    if number is None or len(arrays) != 2 or not isinstance(given := arrays[1 - number], np.ndarray | list | tuple):
+        return None
+    x, weights = arrays[number], np.asarray(given)
+    if (which := slid(x, windows_of(x)[1].dims)) is None or weights.dtype.kind not in "biufc":  # type: ignore[index]
+        return None
+    found = translate([x.shape, weights.shape] if number == 0 else [weights.shape, x.shape])
+    own, others = found.operands[number], found.operands[1 - number]
+    lines = own[which.windows.ndim :]
+    if found.result != own[: which.windows.ndim] or sorted(others) != sorted(lines):
+        return None
+    if conjugate is not None:
+        if conjugate == number and x.dtype.kind == "c":
+            return None
+        weights = weights.conj() if conjugate != number else weights
+    order = [others.index(label) for label in lines]
+    weights = weights.transpose(order)
+    return (which, weights, type(x)) if weights.shape == which.windows.widths else None

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Request
+from chunkflow.api.operation import ArraySpec, Options, Request
 from chunkflow.api.reductions.request import (
     Axis,
     Keywords,
@@ -18,10 +18,11 @@ from chunkflow.api.reductions.request import (
     spread_of,
     total_of,
 )
+from chunkflow.api.stencil.windows import Slid, slid, weighted
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ZeroWeightsError
 from chunkflow.kernels.index_notation import copied
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.reductions import aggregation
@@ -191,6 +192,9 @@ def average(
     if isinstance(weights, list | tuple):
         weights = np.asarray(weights)
 
+    if not (returned or keepdims) and (found := _of_windows(x, axis, weights)) is not None:
+        return weighted(*found, type(x), Options(**options))
+
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         shape = specs[0].shape
         along = weighed(shape, specs[1].shape, axis)
@@ -208,6 +212,18 @@ def average(
         return LoopNest(shape, (Operand(tuple(range(len(shape)))), Operand(along)), ())
 
     return request(make, (x, weights), axis, keepdims, nested, results=1 + bool(returned), **options)
+
+
+def _of_windows(x: Any, axis: Axis, weights: Any) -> tuple[Slid, np.ndarray] | None:
+    """Windows that are averaged along just their own axes, and the weights by which they are summed up."""
+    which = slid(x, None if axis is None else as_axes(axis, "axis")) if isinstance(weights, np.ndarray) else None
+    if which is None or weights.dtype.kind not in "biufc" or weights.shape == x.shape:
+        return None
+    shares = weights.transpose(np.argsort(weighed(x.shape, weights.shape, axis)))
+    shares = shares.astype(np.result_type(x.dtype, weights.dtype, *(["f8"] if x.dtype.kind in "biu" else [])))
+    if not (total := shares.sum()):
+        raise ZeroWeightsError("the weights sum to zero")
+    return which, shares / total
 
 
 def weighed(shape: Shape, weights: Shape, axis: Axis) -> Axes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
@@ -29,10 +28,11 @@ from chunkflow.core.windows import Windows
 from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError, UnsupportedError
 from chunkflow.graph.nodes import Lazy, Node, ViewNode, node_of, remembered
 from chunkflow.graph.windows import Sliding, windowed, windows_of
+from chunkflow.kernels.linalg.gemm import working
 from chunkflow.kernels.reductions.aggregation import Aggregation
 from chunkflow.kernels.stencil.overlap import Halo, with_halo
 from chunkflow.kernels.stencil.window_ranks import ByRank
-from chunkflow.kernels.stencil.windows import ByDoubling, ByLine, ByPlace, WindowKernel
+from chunkflow.kernels.stencil.windows import ByDoubling, ByLine, ByPlace, ByWeights, WindowKernel
 from chunkflow.stores import spec_of
 
 BOUNDARY = {"edge": "nearest", "symmetric": "reflect", "reflect": "mirror", "wrap": "periodic"}
@@ -55,8 +55,9 @@ def sliding_window_view(
     windows' axes is a stencil: blocks are read with as many elements of their neighbours as a window has, and no array
     of all windows is made. So ``sliding_window_view(x, 7, axis=0).mean(axis=-1)`` is a moving average, in one pass. The
     same holds for sums, products, extremes and their places, variances, ``any``, ``all``, medians, quantiles, and those
-    of them that pass over NaN, also of elementwise functions of the windows, and of an array that was padded before.
-    Anything else, as a product along the windows, gets its windows block by block. At once, windows are all written.
+    of them that pass over NaN, also of elementwise functions of the windows, and of an array that was padded before;
+    and for sums that are weighed, by a product (``@``, `einsum`, `tensordot`) with weights in memory or by `average`.
+    Anything else gets its windows block by block. At once, windows are all written.
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ def reduced_by(how: Aggregation, windows: Windows) -> ByDoubling | ByPlace:
 
 
 def declare_windows(
-    of: Callable[[ArraySpec, Windows], ByDoubling | ByPlace | ByLine | ByRank],
+    of: Callable[[ArraySpec, Windows], ByDoubling | ByPlace | ByLine | ByRank | ByWeights],
     which: Slid,
     keepdims: bool = False,
     first: tuple[None, ...] = (),
@@ -200,18 +201,12 @@ def added(x: Any, axis: int) -> Any:
     if node.shape[axis] < 2:
         before = (slice(None),) * axis
         return x[(*before, slice(0, 0))]
-    found = _by_line(
-        type(x)(windowed(node, Windows(len(node.shape), (axis,), (2,)))), _sum_of_two, "add", ("added", node, axis)
-    )
-    return remembered(found, added, (x, axis), {}, ())
-
-
-def _by_line(windows: Any, fn: Callable[[Any], Any], name: str, key: Any) -> Any:
-    """A function of windows, each of which is a line."""
-    which = slid(windows, windows_of(windows)[1].dims)  # type: ignore[index]
+    which = slid(type(x)(windowed(node, Windows(len(node.shape), (axis,), (2,)))), (len(node.shape),))
     assert which is not None
-    request = Request(declare_windows(lambda spec, of: ByLine(fn, of), which), (type(windows)(which.node),), Options())
-    return type(windows)(op_node(request, name, key))
+    pairs = declare_windows(lambda spec, of: ByLine(_sum_of_two, of), which)
+    request = Request(pairs, (type(x)(which.node),), Options())
+    found = type(x)(op_node(request, "add", ("added", node, axis)))
+    return remembered(found, added, (x, axis), {}, ())
 
 
 def _sum_of_two(pairs: Any) -> Any:
@@ -248,9 +243,17 @@ def _weighed(name: str, a: Any, weights: np.ndarray, mode: str) -> Any:
     after = {"full": k - 1, "same": k - 1 - k // 2, "valid": 0}[mode]
     padded = pad(a, (before, after)) if before + after else a
     windows = type(a)(windowed(node_of(padded), Windows(1, (0,), (k,))))
+    which = slid(windows, (1,))
+    assert which is not None
     key = (name, node_of(a), mode, weights.dtype, weights.tobytes())
-    return _by_line(windows, functools.partial(_products, weights=weights), name, key)
+    return type(a)(op_node(weighted(which, weights, type(a), Options()), name, key))
 
 
-def _products(windows: Any, weights: np.ndarray) -> Any:
-    return windows @ np.asarray(weights, like=windows)
+def weighted(which: Slid, weights: np.ndarray, kind: Callable[[Node], Any], options: Options) -> Request:
+    """Request of the sums of windows' elements, weighed: as products of them with the weights, which are in memory."""
+
+    def of(spec: ArraySpec, windows: Windows) -> ByWeights:
+        result = np.result_type(spec.dtype, weights.dtype)
+        return ByWeights(weights, windows, working(result), result)
+
+    return Request(declare_windows(of, which), (kind(which.node),), options)

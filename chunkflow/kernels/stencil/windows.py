@@ -29,6 +29,12 @@ from chunkflow.kernels.stencil.window_ranks import ByRank
 PART = 32 << 10
 """Elements of a part on the CPU: the steps between fit the cache, and a call costs little beside each."""
 
+LONG = 8
+"""Elements of a window from which on sums of products are left to BLAS."""
+
+LONG_LINE = 512
+"""Windows of a line beside which a call of Python's for it costs little."""
+
 SHORTEST = 64
 """Elements along the fastest axis that a part keeps, if there are as many: shorter runs are slow."""
 
@@ -138,6 +144,74 @@ class ByLine:
         return self.fn(strided(x, self.windows, self.windows.widths))
 
 
+@dataclass(frozen=True, eq=False)
+class ByWeights:
+    """Weighted sums of windows. An element takes part in the sums of those windows alone that have it.
+
+    Attributes
+    ----------
+    weights : numpy.ndarray
+        Of the windows' widths.
+    windows : Windows
+    dtype, result : numpy.dtype
+        In which sums are added up, and of the results.
+    """
+
+    weights: np.ndarray
+    windows: Windows
+    dtype: np.dtype
+    result: np.dtype
+
+    data_independent = True
+    size = 2
+    """See `ByDoubling.size`."""
+
+    def __call__(self, x: Any) -> Any:
+        """The sums of an array's windows: those along the last of their axes, added up over the others."""
+        x, weights = x.astype(self.dtype, copy=False), self.weights.astype(self.dtype)
+        *others, axis = self.windows.axes
+        shape = [n - more for n, more in zip(x.shape, self.windows.reach, strict=True)]
+        shape[axis] += weights.shape[-1] - 1
+        total = None
+        with np.errstate(all="ignore"):
+            for place in np.ndindex(*weights.shape[:-1]):
+                first = [0] * x.ndim
+                for other, at in zip(others, place, strict=True):
+                    first[other] += at
+                part = x[tuple([slice(at, at + n) for at, n in zip(first, shape, strict=True)])]
+                found = _weighted(part, axis, weights[place])
+                total = found if total is None else np.add(total, found, out=total)
+        assert total is not None
+        return total.astype(self.result, copy=False)
+
+
+def _weighted(x: Any, axis: int, weights: np.ndarray) -> Any:
+    """Weighted sums of windows along an axis.
+
+    Of long ones BLAS makes each sum: as a product of those beside one another along the array's fastest axis, or line
+    by line where that is the windows' own. Else shifted arrays are added up.
+    """
+    width, before = len(weights), _before(axis)
+    number = x.shape[axis] - width + 1
+    if isinstance(x, np.ndarray) and width >= LONG and x.dtype.kind in "fc" and number:
+        fastest = min(range(x.ndim), key=lambda a: abs(x.strides[a]))
+        if fastest != axis:
+            lines = np.moveaxis(np.lib.stride_tricks.sliding_window_view(x, width, axis), fastest, -2)
+            return np.moveaxis(lines @ weights, -1, fastest)
+        if number >= LONG_LINE:
+            x = np.moveaxis(x, axis, -1)
+            found = np.empty((*x.shape[:-1], number), x.dtype)
+            for place in np.ndindex(*x.shape[:-1]):
+                found[place] = np.correlate(x[place], weights.conj(), "valid")
+            return np.moveaxis(found, -1, axis)
+    total = x[(*before, slice(number))] * weights[0]
+    product = None
+    for at in range(1, width):
+        product = np.multiply(x[(*before, slice(at, at + number))], weights[at], out=product)
+        total = np.add(total, product, out=total)
+    return total
+
+
 @dataclass(frozen=True)
 class WindowKernel(Kernel):
     """A function of windows of blocks, part by part.
@@ -153,7 +227,7 @@ class WindowKernel(Kernel):
         Whether the windows' axes stay, with one element.
     """
 
-    of: ByDoubling | ByPlace | ByLine | ByRank
+    of: ByDoubling | ByPlace | ByLine | ByRank | ByWeights
     windows: Windows
     depth: tuple[Halo, ...]
     keepdims: bool = False

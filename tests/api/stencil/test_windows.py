@@ -6,6 +6,7 @@ import math
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from support.devices import CHECKING, CPU, Place, on_cpu_and_gpu, same
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, ZeroWeightsError
+from chunkflow.kernels.stencil import windows as kernels
 from chunkflow.testing import CountingSource
 
 EXACT = (
@@ -178,6 +180,59 @@ def test_windows_themselves_are_numpys(case: dict[str, Any], tmp_path_factory: p
         np.testing.assert_allclose((got @ weights).compute(**run), right @ weights, rtol=1e-5, atol=1e-4)
 
 
+@given(
+    case=cases(),
+    dtypes=st.tuples(st.sampled_from(("?", "i2", "f2", "f4", "f8", "c16", ">f4")), st.sampled_from(("i1", "f4", "c8"))),
+    long=st.sampled_from([(8, 512), (1, 3)]),
+)
+def test_weighted_windows_are_numpys(
+    case: dict[str, Any], dtypes: Any, long: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also where windows are long enough for BLAS to sum up."""
+    x, place = noise(case["shape"], dtypes[0], case["seed"]), case["place"]
+    axes, widths = case["axes"], case["widths"]
+    # BLAS may leave out what weighs nothing, be it NaN.
+    weights = np.random.default_rng(case["seed"]).choice([-3, -1, 1, 2], widths).astype(dtypes[1])
+    pads: Any = {"pad_width": case["pads"], "mode": case["mode"]}
+    right = sliding_window_view(np.pad(x, **pads), widths, axes)
+    got = sliding_window_view(
+        np.pad(opened(x, case["store"], tmp_path_factory.mktemp("windows")), **pads), widths, axes
+    )
+    run = {"device": place.device(), "budget": place.budget(case["budget"])}
+    calls: list[Any] = [
+        lambda w: np.einsum("...v,v->..." if len(widths) == 1 else "...uv,uv->...", w, weights),
+        lambda w: np.tensordot(w, weights, len(widths)),
+    ]
+    if len(widths) == 1:
+        calls += [lambda w: w @ weights, lambda w: weights @ np.moveaxis(w, -1, 0) if w.ndim == 2 else w @ weights]
+        calls += [lambda w: np.average(w, axis=-1, weights=np.abs(weights) + 1)]
+    with np.errstate(all="ignore"), patch.multiple(kernels, LONG=long[0], LONG_LINE=long[1]):
+        for call in calls:
+            expected, found = call(right), call(got)
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype.newbyteorder("="))
+            np.testing.assert_allclose(
+                found.compute(**run), expected, rtol=1e-2 if dtypes[0] == "f2" else 1e-5, atol=1e-4
+            )
+
+
+def test_weighted_windows_read_their_source_once() -> None:
+    x, weights = np.random.default_rng(0).random((900, 15, 20)), np.array([1.0, 4, 6, 4, 1])
+    for call in (
+        lambda w: w @ weights,
+        lambda w: np.einsum("tyxw,w->tyx", w, weights),
+        lambda w: np.linalg.vecdot(w, weights),
+        lambda w: np.dot(w, weights),
+        lambda w: np.average(w, axis=3, weights=weights),
+    ):
+        source = CountingSource(x)
+        got = call(sliding_window_view(cf.open(source), 5, 0))
+        np.testing.assert_allclose(got.compute(budget="1MB", device="cpu"), call(sliding_window_view(x, 5, 0)))
+        assert source.bytes_read <= 1.1 * x.nbytes
+    w = sliding_window_view(cf.open(x), 5, 0)
+    with pytest.raises(ZeroWeightsError):
+        np.average(w, axis=3, weights=np.zeros(5))
+
+
 @on_cpu_and_gpu
 def test_kernels_of_windows(place: Place) -> None:
     x = np.random.default_rng(0).standard_normal((40, 7, 6))
@@ -186,6 +241,9 @@ def test_kernels_of_windows(place: Place) -> None:
     for name in ("sum", "mean", "std", "min", "any", "median", "nanmedian", "nanmax", "nanstd"):
         got = reduced(name, windows, (3, 4)).compute(device=place.device())
         np.testing.assert_allclose(place.host(got), reduced(name, right, (3, 4)), rtol=1e-12)
+    weights = np.random.default_rng(1).random((5, 2))
+    got = np.einsum("...uv,uv->...", windows, weights).compute(device=place.device())
+    np.testing.assert_allclose(place.host(got), np.einsum("...uv,uv->...", right, weights), rtol=1e-12)
     place_of = np.argmax(sliding_window_view(cf.open(x), 5, 0), axis=-1).compute(device=place.device())
     np.testing.assert_array_equal(place.host(place_of), np.argmax(sliding_window_view(x, 5, 0), axis=-1))
 
