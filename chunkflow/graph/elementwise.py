@@ -61,15 +61,19 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 def _of_windows(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], whole: Mapping[str, Any]
 ) -> Any:
-    """The windows of an elementwise function, where all its arrays are windows alike; None where they are not."""
-    values = [value for value in (*args, *kwargs.values()) if not is_scalar(value) and _is_array(value, fn)]
+    """The windows of an elementwise function, where all its arrays are windows alike; None where they are not.
+
+    An array without dimensions is the same for each window.
+    """
+    given = (*args, *kwargs.values())
+    values = [v for v in given if not is_scalar(v) and _is_array(v, fn) and getattr(v, "shape", None) != ()]
     found = [windows_of(value) for value in values]
     if not found or len({None if f is None else (f[0].shape, f[1]) for f in found}) > 1 or found[0] is None:
         return None
     origins = {id(value): type(value)(f[0]) for value, f in zip(values, found, strict=True) if f is not None}
-    given = [origins.get(id(a), a) for a in args]
+    own = [origins.get(id(a), a) for a in args]
     named = {key: origins.get(id(value), value) for key, value in kwargs.items()}
-    result = applied(fn, given, named, whole)
+    result = applied(fn, own, named, whole)
     windows = found[0][1]
     if isinstance(result, tuple):
         return tuple(type(each)(windowed(node_of(each), windows)) for each in result)

@@ -467,6 +467,9 @@ ROLLED: dict[str, Any] = {
     "construct": lambda a: a.rolling(time=3, center=True).construct("w", stride=2, fill_value=0),
     "mean of construct": lambda a: a.rolling(time=3, lat=2).construct(time="w", lat="v").mean(("w", "v")),
     "dot": lambda a: a.rolling(time=3).construct("w", fill_value=0).dot(xr.DataArray([1.0, 2, 3], dims="w")),
+    "weighted": lambda a: (
+        a.rolling(time=3).construct("w", fill_value=0).weighted(xr.DataArray([1.0, 2, 3], dims="w")).mean("w")
+    ),
     "reduce": lambda a: a.rolling(time=3, min_periods=2).reduce(np.nanmean),
     "single precision": lambda a: a.astype("f4").rolling(time=3, min_periods=2).mean(),
     "integers": lambda a: a.fillna(0).astype("i4").rolling(time=3).sum(),

@@ -223,6 +223,7 @@ def test_weighted_windows_read_their_source_once() -> None:
         lambda w: np.linalg.vecdot(w, weights),
         lambda w: np.dot(w, weights),
         lambda w: np.average(w, axis=3, weights=weights),
+        lambda w: np.where(w > 0.5, w, np.array(0.0)) @ weights,
     ):
         source = CountingSource(x)
         got = call(sliding_window_view(cf.open(source), 5, 0))
