@@ -41,6 +41,7 @@ from chunkflow.api.statistics.quantile import (
 from chunkflow.api.statistics.sort import argsort, sort
 from chunkflow.api.statistics.topk import argtopk, topk
 from chunkflow.api.statistics.unique import unique
+from chunkflow.api.stencil.convolve import convolve
 from chunkflow.api.stencil.gradient import gradient
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
@@ -104,6 +105,7 @@ __all__ = [
     "compress",
     "compute",
     "concatenate",
+    "convolve",
     "copy",
     "corrcoef",
     "count_nonzero",

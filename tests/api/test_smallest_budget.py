@@ -195,7 +195,7 @@ CASES: dict[str, Case] = {
     "corrcoef": Case(("x",), np.corrcoef),
     **{name: Case(("z",), getattr(np.fft, name)) for name in ("fft", "ifft", "fftn", "ifftn", "irfft", "irfftn")},
     **{name: Case(("x",), getattr(np.fft, name)) for name in ("rfft", "rfftn")},
-    "convolve": Case(("x", "k"), convolved),
+    "convolve": Case(("x", "k"), convolved, {"mode": "same"}),
 }
 
 MORE: dict[str, tuple[str, Case]] = {
@@ -210,6 +210,7 @@ MORE: dict[str, tuple[str, Case]] = {
         Case(("i",), np.unique, {"return_inverse": True}, lazy=False, depends=True),
     ),
     "counts with weights": ("bincount", Case(("j", "v"), np.bincount, lazy=False, depends=True)),
+    "a convolution by transforms": ("fft.convolve", Case(("x", "k"), convolved)),
     "iterations": (
         "map_overlap",
         Case((averaged, "x"), lambda x: averaged(averaged(x)), {"depth": 1, "boundary": "periodic", "iterations": 2}),
@@ -220,7 +221,8 @@ EVERY = {**{name: (name, case) for name, case in CASES.items()}, **MORE}
 
 
 def operation_of(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(cf if name in cf.__all__ and name != "fft" else cf.fft, name)
+    space = cf if name in cf.__all__ and name != "fft" else cf.fft
+    found: Callable[..., Any] = getattr(space, name.removeprefix("fft."))
     return found
 
 

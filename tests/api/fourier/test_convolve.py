@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.transforms import DTYPES, close, noise, stored
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
 from chunkflow.kernels.fourier import fast_length
+from chunkflow.kernels.stencil.windows import WindowKernel
 from chunkflow.testing import CountingSource
 
 
@@ -37,6 +39,7 @@ def convolutions(draw: st.DrawFn) -> dict[str, Any]:
         "x": np.asarray(noise(shape, draw(st.sampled_from(DTYPES))), order=draw(st.sampled_from("CF"))),
         "kernel": noise(sides, draw(st.sampled_from(["i2", "f2", "f4", "f8", "c8"]))),
         "mode": mode,
+        "method": draw(st.sampled_from(["fft", "direct", "auto"])),
         "chunks": tuple(draw(st.sampled_from(["auto", "auto", -1, 2, 5])) for _ in shape),
         "in_memory": draw(st.booleans()),
         "budget": draw(st.sampled_from([100_000, 2_000_000])),
@@ -47,15 +50,22 @@ def convolutions(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=examples(1 / 4))
 @given(case=convolutions())
 def test_convolutions_are_scipys(case: dict[str, Any], place: Place) -> None:
-    x, kernel, mode = case["x"], case["kernel"], case["mode"]
+    x, kernel, mode, method = case["x"], case["kernel"], case["mode"], case["method"]
     dtype = np.result_type(x.dtype, kernel.dtype)
-    dtype = np.dtype("f8") if dtype.kind in "biu" else np.dtype("f4") if dtype == "f2" else dtype
+    is_exact = method != "fft" and dtype.kind in "biu"
+    dtype = np.dtype("f8") if dtype.kind in "biu" and not is_exact else np.dtype("f4") if dtype == "f2" else dtype
     source = x if case["in_memory"] else CountingSource(x)
     options = {"chunks": case["chunks"], "device": place.device()}
+    call: Any = cf.fft.convolve if method == "fft" else partial(cf.convolve, method=method)
     try:
-        got = cf.fft.convolve(source, kernel, mode, budget=place.budget(case["budget"]), **options)
+        got = call(source, kernel, mode, budget=place.budget(case["budget"]), **options)
     except BudgetError:  # axes that are to stay whole may be too much
-        got = cf.fft.convolve(source, kernel, mode, budget=place.budget(20_000_000), **options)
+        got = call(source, kernel, mode, budget=place.budget(20_000_000), **options)
+    if is_exact:
+        expected = signal.convolve(x.astype(dtype), kernel.astype(dtype), mode, method="direct")
+        np.testing.assert_array_equal(place.host(got), expected)
+        assert got.dtype == dtype
+        return
     wide = np.dtype("c16" if dtype.kind == "c" else "f8")
     expected = signal.convolve(x.astype(wide), kernel.astype(wide), mode, method="direct").astype(dtype)
     size = float(np.abs(x.astype("c16")).max() * np.abs(kernel.astype("c16")).sum()) + 1
@@ -73,8 +83,9 @@ def test_boundaries_are_scipys(sides: Any, boundary: Any, place: Place) -> None:
     origin = [-(1 - k % 2) for k in sides]
     expected = ndimage.convolve(x, kernel, mode=mode, cval=cval, origin=origin)
     for chunks in (None, (6, -1), (5, 7)):
-        got = cf.fft.convolve(x, kernel, boundary=boundary, chunks=chunks, budget=300_000, device=place.device())
-        close(got, expected, size=100.0)
+        how: dict[str, Any] = {"boundary": boundary, "chunks": chunks, "budget": 300_000, "device": place.device()}
+        close(cf.fft.convolve(x, kernel, **how), expected, size=100.0)
+        close(cf.convolve(x, kernel, "same", "direct", **how), expected, size=100.0)
 
 
 @pytest.mark.sweep
@@ -86,6 +97,22 @@ def test_a_kernel_wider_than_the_blocks(mode: Any, place: Place) -> None:
     for chunks in ((4, -1), (50, 2)):
         options = {"chunks": chunks, "budget": place.budget(400_000), "device": place.device()}
         close(place.host(cf.fft.convolve(CountingSource(x), kernel, mode, 0, **options)), expected, size=50.0)
+
+
+def test_the_method_that_is_faster_is_taken() -> None:
+    x = cf.open(np.ones((300, 300)))
+    for dtype, kernel, is_direct in [
+        ("f8", np.ones((5, 5)), True),
+        ("f8", np.ones((7, 7)), False),
+        ("f8", np.ones((1, 200)), True),
+        ("f8", np.ones((1, 299)), False),
+        ("i4", np.ones((7, 7), "i4"), True),
+        ("i4", np.ones((7, 7)), False),
+    ]:
+        y = cf.convolve(x.astype(dtype), kernel, "valid")
+        assert isinstance(y._node.declared.kernel, WindowKernel) == is_direct
+    with pytest.raises(ArgumentError, match="method='fast'"):
+        cf.convolve(x, np.ones((2, 2)), method="fast")  # type: ignore[arg-type]
 
 
 def test_axes_of_the_kernel_are_in_the_order_that_is_given() -> None:

@@ -67,6 +67,7 @@ ARGUMENTS: dict[str, Callable[..., Any]] = {
     "unique": lambda x, **o: cf.unique(cf.open(LABELS) if isinstance(x, cf.Array) else LABELS, **o),
     "label_statistics": lambda x, **o: cf.label_statistics(x, LABELS, **o).sum,
     "groupby_reduce": lambda x, **o: cf.groupby_reduce(x, [0, 1, 0, 1], func="sum", **o)[0],
+    "convolve": lambda x, **o: cf.convolve(x, WEIGHTS, **o),
     "fft.convolve": lambda x, **o: cf.fft.convolve(x, WEIGHTS, **o),
 }
 """How an operation is called that takes more than an array."""
