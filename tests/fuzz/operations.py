@@ -979,8 +979,9 @@ def _convolve(d: Drawing, x: Value) -> Call | None:
     sides = tuple(d.integer(1, min(3, n)) for n in x.array.shape)
     kernel = f"np.arange({int(np.prod(sides))}.).reshape{sides} - 1"
     mode = d.choice(["same", "valid", "full"])
+    how = d.choice(["cf.fft.convolve(<0>, {}, {}<o>)", 'cf.convolve(<0>, {}, {}, "direct"<o>)'])
     return Call(
-        f'convolved(<0>, {kernel}, "{mode}")', f'cf.fft.convolve(<0>, {kernel}, "{mode}"<o>)',
+        f'convolved(<0>, {kernel}, "{mode}")', how.format(kernel, f'"{mode}"'),
         terms=int(np.prod(sides)) ** 2 * 10,
     )  # fmt: skip
 

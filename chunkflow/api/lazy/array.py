@@ -86,7 +86,8 @@ class Array(Collection):
     `chunkflow.open` makes one. Indices are NumPy's, lists and masks included: chunks that hold no wanted element are
     never read. An index that is an expression is computed at once, where it is given: of ``x[x > 3]`` the shape is
     known then. Of such a mask a bit is kept for each element, in memory or in a temporary file, and of any other index
-    the array. A ``with chunkflow.Budget(...)`` around it bounds that run.
+    the array. A ``with chunkflow.Budget(...)`` around it bounds that run. ``np.mean(x, where=x > 3)`` counts nothing:
+    it reads `x` once, where ``x[x > 3].mean()`` reads it twice.
 
     Attributes
     ----------
