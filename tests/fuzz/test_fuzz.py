@@ -61,13 +61,13 @@ def lost_mask(patch: Patch) -> None:
 
 def wrong_byte_order(patch: Patch) -> None:
     """A .npy file is read in the machine's byte order, whatever it says."""
-    described = npy._described
+    described = npy.described
 
     def native(path: str) -> Any:
         found = described(path)
         return replace(found, dtype=found.dtype.newbyteorder("="))
 
-    patch.setattr(npy, "_described", native)
+    patch.setattr(npy, "described", native)
 
 
 def wrong_places(patch: Patch) -> None:
