@@ -35,7 +35,7 @@ from chunkflow.kernels.statistics.quantile import (
     rule,
     rule_of_lines,
 )
-from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
+from chunkflow.kernels.statistics.radix_keys import as_dtype, coarse, from_keys, key_dtype, without_low_bits
 from chunkflow.stores import spec_of
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.protocol import Sink, Target
@@ -43,8 +43,8 @@ from chunkflow.stores.protocol import Sink, Target
 SMALL = 1 << 20
 """Bytes of an array that is partitioned as one block, although it is to be reduced along all axes."""
 
-BITS, BITS_OF_LINES = 16, 8
-"""The most bits that a pass determines: of a single line, and of several lines."""
+BITS, BITS_OF_LINES, BITS_IN_ALL = 16, 8, 20
+"""The most bits that a pass determines: of a single line, of several lines, and of one that needs no other pass."""
 
 LEAST_BITS, LINES = 4, 64
 """For several lines: the fewest bits that a pass determines, and the number of lines that a block should have."""
@@ -141,9 +141,20 @@ def check_numbers(spec: ArraySpec) -> None:
 
 
 def reduced(
-    make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options, *, nan: bool = False
+    make: Make,
+    x: Any,
+    axis: Axis,
+    keepdims: bool,
+    chunks: Chunks,
+    options: Options,
+    *,
+    nan: bool = False,
+    tolerance: float | None = None,
 ) -> Any:
-    """Quantiles of an array along axes, in one pass or several; with `nan` those of no elements are NaN."""
+    """Quantiles of an array along axes, in one pass or several; with `nan` those of no elements are NaN.
+
+    With a relative `tolerance` they need not be exact.
+    """
     spec = spec_of(x)
     check_numbers(spec)
     shape, dtype = spec.shape, spec.dtype
@@ -183,7 +194,9 @@ def reduced(
     if wanted.of_lines is not None:  # the first pass finds them
         ranks = np.zeros_like(wanted.of_lines(np.full((), n)).all_ranks())
     try:
-        statistics, numbers = order_statistics(x, spec, axes, ranks, block, run, room, options, wanted.of_lines)
+        statistics, numbers = order_statistics(
+            x, spec, axes, ranks, block, run, room, options, wanted.of_lines, tolerance
+        )
     except BudgetError as error:
         if at_once and error.smallest is not None and room + run.reserve < enough < error.smallest:
             rename(error, enough)
@@ -223,11 +236,13 @@ def order_statistics(
     room: int,
     options: Options,
     of_lines: LineRule | None = None,
+    tolerance: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Order statistics of these ranks, along a first axis, of each line along some axes.
 
     With `of_lines` NaN are left out: it gives the ranks, as many as `ranks`, of lines that have so many numbers. Then
-    the second result is how many numbers each line has.
+    the second result is how many numbers each line has. With a relative `tolerance` low bits of the mantissa are left
+    out.
 
     What is known of each is in host memory, twice while a pass finds more, and counts where that is the device's.
     """
@@ -235,9 +250,11 @@ def order_statistics(
     lines = tuple(spec.shape[a] for a in kept)
     # Of the first pass they are the same for all lines, and take no memory.
     within = np.broadcast_to(ranks.astype("i8").reshape(-1, *(1,) * len(lines)), (len(ranks), *lines))
-    prefixes = np.broadcast_to(np.zeros((), key_dtype(spec.dtype)), within.shape)
+    dtype, low = (spec.dtype, 0) if tolerance is None else coarse(spec.dtype, tolerance)
+    prefixes = np.broadcast_to(np.zeros((), key_dtype(dtype)), within.shape)
     number = math.prod(lines)
-    left = 8 * spec.dtype.itemsize
+    left = 8 * dtype.itemsize - low
+    most_bits = BITS_OF_LINES if number > 1 else BITS_IN_ALL if low and left <= BITS_IN_ALL else BITS
     known = 2 * within.size * (8 + prefixes.itemsize) + (0 if of_lines is None else 8 * number)
     if run.machine.staged or number == 1 or room < OBJECTS_FROM:  # smaller budgets bound blocks alone
         known = 0
@@ -245,7 +262,7 @@ def order_statistics(
 
     def cut(bins: float, left: int) -> tuple[int, tuple[int | None, ...] | None]:
         """Bits that a pass with room for so many bins, of all lines together, finds; and the sides of its blocks."""
-        bits = min(left, BITS if number == 1 else BITS_OF_LINES)
+        bits = min(left, most_bits)
         bits = min(bits, max(1 if number == 1 else LEAST_BITS, int(math.log2(max(1, bins / min(number, LINES))))))
         if not kept or block is not None:
             return bits, block
@@ -263,7 +280,9 @@ def order_statistics(
             bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)
             bits, sides = cut(bins, left)
             while True:
-                kernel = Digits(axes, left - bits, bits, prefixes, within, None if begun else of_lines)
+                skips = None if begun else of_lines
+                as_other = dtype if dtype != spec.dtype else None
+                kernel = Digits(axes, low + left - bits, bits, prefixes, within, skips, as_other)
                 # A trial sees the other half of the copies: sums and counts.
                 declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
                 try:
@@ -287,7 +306,10 @@ def order_statistics(
                 break
             begun = True
     del found, within
-    return prefixes if is_dry() else from_keys(prefixes, spec.dtype), numbers
+    if is_dry():
+        return prefixes, numbers
+    keys = without_low_bits(prefixes, low) if low else prefixes
+    return as_dtype(from_keys(keys, dtype), spec.dtype), numbers
 
 
 def _all_different(prefixes: np.ndarray) -> np.ndarray:

@@ -277,6 +277,8 @@ class Digits(Fold):
     of_lines : callable, optional
         For the first pass, if NaN are left out: the rule of lines with so many numbers, which gives the ranks. A third
         result is how many numbers each line has.
+    dtype : numpy.dtype, optional
+        The dtype of which keys are counted, if it is another one than the array's.
     """
 
     axes: tuple[int, ...]
@@ -285,6 +287,7 @@ class Digits(Fold):
     prefixes: np.ndarray
     ranks: np.ndarray
     of_lines: LineRule | None = None
+    dtype: np.dtype | None = None
 
     def __post_init__(self) -> None:
         rows = self.prefixes.reshape(len(self.prefixes), -1)
@@ -355,6 +358,7 @@ class Digits(Fold):
         lines, bins = math.prod(block.shape[a] for a in kept), 1 << self.bits
         # A trial's block may be one of several lines, or have sides of 1, which spare a copy. It takes all the same.
         several = lines > 1 or (trial and self.prefixes.size > len(self.prefixes))
+        block = block if self.dtype is None else block.astype(self.dtype, copy=False)
         keys = to_keys(block).transpose((*kept, *self.axes))
         keys = (keys.copy() if trial and several else keys).reshape(lines, -1)
         number = keys.dtype.type

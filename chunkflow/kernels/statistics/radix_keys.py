@@ -6,6 +6,7 @@ The order-preserving key of a float is well known: all bits are inverted if the 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,36 @@ def from_keys(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
     elif dtype.kind == "f":
         keys = np.where(keys & top, keys ^ top, ~keys)
     return keys.view(dtype)
+
+
+def coarse(dtype: np.dtype, error: float) -> tuple[np.dtype, int]:
+    """A dtype whose keys tell real numbers within a relative error, and how many low bits of these may be left out.
+
+    They are low bits of the mantissa, so integers are told as floats. Of 16 bits none are left out.
+
+    >>> coarse(np.dtype("f8"), 0.01), coarse(np.dtype("i8"), 0.01), coarse(np.dtype("u1"), 0.01)
+    ((dtype('float64'), 45), (dtype('float64'), 45), (dtype('uint8'), 0))
+    """
+    floats = dtype if dtype.kind == "f" else np.dtype("f8")
+    low = np.finfo(floats).nmant - max(1, math.ceil(-math.log2(error)))
+    few = 8 * floats.itemsize - low
+    return (floats, low) if max(few, 16) < 8 * dtype.itemsize else (dtype, 0)
+
+
+def without_low_bits(prefixes: np.ndarray, low: int) -> np.ndarray:
+    """The keys of the floats nearest to 0 of all whose keys have these bits above the low ones."""
+    keys: np.ndarray = prefixes << prefixes.dtype.type(low)
+    return np.where(keys & _top(keys.dtype), keys, keys | keys.dtype.type((1 << low) - 1))
+
+
+def as_dtype(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Floats that stand for numbers of another dtype, in it; those that are rounded beyond its range at its ends."""
+    if dtype.kind not in "iu" or numbers.dtype == dtype:
+        return numbers
+    info = np.iinfo(dtype)
+    least, most = float(info.min), np.nextafter(float(info.max) + 1, 0)
+    found: np.ndarray = numbers.clip(least, most).astype(dtype)
+    return found
 
 
 def _top(dtype: np.dtype) -> Any:

@@ -105,6 +105,44 @@ def test_quantiles_as_numpy(
     equal(median(x, axis, keepdims, **options), quiet(np.median, x, axis=axis, keepdims=keepdims), x)
 
 
+@given(
+    x=arrays(("f2", "f4", ">f8", "i4", "i8", "u8"), npst.array_shapes(max_dims=2, max_side=7)),
+    q=st.floats(0, 1),
+    tolerance=st.sampled_from([0.5, 0.1, 0.01, 1e-6, 1e-18]),
+    budget=st.sampled_from([100_000, 200_000_000]),
+    data=st.data(),
+)
+def test_approximate_quantiles_are_within_their_bound(
+    x: np.ndarray, q: float, tolerance: float, budget: int, data: Any
+) -> None:
+    axis = data.draw(st.sampled_from([None, 0]))
+    run: dict[str, Any] = {"approx": tolerance, "budget": budget, "device": "cpu", "chunks": 2}
+    got = np.asarray(quantile(x, q, axis, "lower", **run))
+    expected = np.asarray(quiet(np.quantile, x, q, axis, method="lower"))
+    assert got.dtype == expected.dtype.newbyteorder("=")
+    wide, right = got.astype("g"), expected.astype("g")
+    least = np.finfo(x.dtype).tiny if x.dtype.kind == "f" else 0
+    with np.errstate(invalid="ignore"):
+        off = np.where(wide == right, 0, abs(wide - right))  # also of infinity
+    bound = np.longdouble(tolerance) * np.maximum(abs(right), least)
+    np.testing.assert_array_equal((off <= bound) | (np.isnan(wide) & np.isnan(right)), True)
+
+
+def test_approximate_quantiles_read_once() -> None:
+    x = np.random.default_rng(2).standard_normal((800, 250)) * 1e3
+    exact, some = CountingSource(x), CountingSource(x)
+    same(quantile(exact, 0.3, budget=200_000_000, device="cpu"), np.quantile(x, 0.3))
+    found = quantile(some, 0.3, approx=0.06, budget="2GB", device="cpu")
+    assert some.bytes_read < exact.bytes_read / 3
+    np.testing.assert_allclose(found, np.quantile(x, 0.3), rtol=0.06)
+    same(quantile(cf.open(x), 0.3, approx=0.06).compute(budget="2GB", device="cpu"), found)
+    holes = np.where(x < -500, np.nan, x)
+    for name, q in (("nanquantile", 0.9), ("nanpercentile", 90), ("percentile", 1)):
+        data = x if name == "percentile" else holes
+        got = getattr(cf, name)(data, q, approx=0.01, budget="100MB", device="cpu")
+        np.testing.assert_allclose(got, getattr(np, name)(data, q), rtol=0.01)
+
+
 @everywhere
 def test_several_passes(place: Place) -> None:
     x = np.random.default_rng(0).standard_normal((60, 70)).astype("f4")
@@ -393,6 +431,7 @@ X = Untouchable("f8", 4, 5)
         (quantile, (X, 0.5, 2), {}, errors.ArgumentError, "axis=2"),
         (quantile, (X, 0.5), {"chunks": (2, 2, 2)}, errors.ArgumentError, "3 entries"),
         (quantile, (X, 0.5, 0), {"out": np.zeros(4)}, errors.ArgumentError, "4"),
+        (quantile, (X, 0.5), {"approx": 1}, errors.ArgumentError, "approx=1 must be a relative error"),
         (nanquantile, (X, 0.5), {"method": "best"}, errors.ArgumentError, "'best' is none of"),
         (nanmedian, (Untouchable("c8", 4),), {}, errors.ArgumentTypeError, "complex64"),
         (quantile, (X, 0.5), {"weights": X}, errors.ArgumentError, "only method='inverted_cdf'"),
