@@ -1,4 +1,4 @@
-"""Sorting along an axis, with NumPy's names, arguments and results: blocks have whole lines."""
+"""Sorting along an axis, with NumPy's names, arguments and results: blocks have whole lines, or pieces are merged."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Options, Request, RunOptions, check_eager, family, operation
+from chunkflow.api.operation import MultiPass, Options, Request, RunOptions, check_eager, family, operation
 from chunkflow.api.rearrange.move import flat, one_axis
+from chunkflow.api.statistics.merge_sort import is_long, merged
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.nodes import Lazy, has_lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.kernels.declare import declare_blockwise
 from chunkflow.kernels.statistics.sorting import of_lines
@@ -25,7 +26,7 @@ sorting = family(
     x : array_like, str or path
         A source, as for `chunkflow.map`.
     axis : int, optional
-        Along which; None for the flattened array, in C order, which must fit the budget.
+        Along which; None for the flattened array, in C order.
     kind : str, optional
         NumPy's "quicksort", "mergesort", "heapsort" or "stable". A GPU's is always stable.
     order : None
@@ -38,7 +39,8 @@ sorting = family(
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have, an unknown `kind`, or both `kind` and `stable`.
     BudgetError
-        A line along the axis does not fit the budget: it names the one that does.
+        A line along the axis does not fit the budget, of an expression or of an array of several dimensions: it names
+        the one that does.
     """
 )
 
@@ -52,11 +54,12 @@ def sort(
     *,
     stable: bool | None = None,
     **options: Unpack[RunOptions],
-) -> Request:
+) -> Request | MultiPass:
     """Sort each line along an axis, as `numpy.sort`: NaN come last.
 
-    A block has whole lines. Where one does not fit, `chunkflow.topk` and `chunkflow.quantile` give the elements of
-    some ranks.
+    A block has whole lines. An array of one dimension that does not fit the budget is sorted in pieces, which are kept
+    in memory where the result is, else in temporary files beside it, and merged. Where a line of several dimensions
+    does not fit, `chunkflow.topk` and `chunkflow.quantile` give the elements of some ranks.
 
     Returns
     -------
@@ -81,7 +84,7 @@ def argsort(
     *,
     stable: bool | None = None,
     **options: Unpack[RunOptions],
-) -> Request:
+) -> Request | MultiPass:
     """Places of the elements of each line along an axis in sorted order, as `numpy.argsort`.
 
     `chunkflow.take_along_axis` takes the elements of this and of other arrays in that order.
@@ -108,7 +111,7 @@ def partition(
     kind: str = "introselect",
     order: None = None,
     **options: Unpack[RunOptions],
-) -> Request:
+) -> Request | MultiPass:
     """As `numpy.partition`, of whole lines."""
     return _of_lines(np.partition, x, axis, {"kth": kth, "kind": kind, "order": order}, Options(**options))
 
@@ -121,12 +124,14 @@ def argpartition(
     kind: str = "introselect",
     order: None = None,
     **options: Unpack[RunOptions],
-) -> Request:
+) -> Request | MultiPass:
     """As `numpy.argpartition`, of whole lines."""
     return _of_lines(np.argpartition, x, axis, {"kth": kth, "kind": kind, "order": order}, Options(**options))
 
 
-def _of_lines(fn: Callable[..., Any], x: Any, axis: int | None, how: dict[str, Any], options: Options) -> Request:
+def _of_lines(
+    fn: Callable[..., Any], x: Any, axis: int | None, how: dict[str, Any], options: Options
+) -> Request | MultiPass:
     """What one of NumPy's functions gives of each line, with these arguments."""
     if axis is None:
         x, axis = type(x)(reshaped(node_of(x), (-1,))) if isinstance(x, Lazy) else flat(x), 0
@@ -135,6 +140,8 @@ def _of_lines(fn: Callable[..., Any], x: Any, axis: int | None, how: dict[str, A
     along = one_axis(axis, len(shape))
     n = shape[along]
     _check(fn, n, dtype, how)
+    if len(shape) == 1 and fn in (np.sort, np.argsort) and not has_lazy(x) and is_long(spec, options):
+        return merged(x, options, places=fn is np.argsort)
     names = tuple(range(len(shape)))
     line, sorted_line = ((*names[:along], name, *names[along + 1 :]) for name in ("line", "sorted"))
     given = {"fn": fn, "axis": along, "how": how}

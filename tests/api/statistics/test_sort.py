@@ -11,11 +11,13 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from support.devices import Place, on_cpu_and_gpu, same
+from support.budgets import MB, SLACK, traced
+from support.devices import CHECKING, Place, on_cpu_and_gpu, same
 from support.examples import examples
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.kernels.statistics.merging import Merged
 
 DTYPES = ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c16", ">f8")
 HOLES = np.random.default_rng(0).integers(-9, 9, (6, 5, 70)) / 4
@@ -60,6 +62,52 @@ def test_stores_and_devices(place: Place, tmp_path: Path) -> None:
         same(np.sort(np.partition(cf.open(source), 3).compute(device=device)), np.sort(HOLES))
     cf.sort(tmp_path / "x.zarr", 1, out=tmp_path / "y.zarr", device=device)
     same(zarr.open_array(tmp_path / "y.zarr")[...], np.sort(HOLES, 1))
+
+
+@given(
+    x=npst.arrays(st.sampled_from(("?", "i1", "u8", "i8", "f2", "f4", "f8")), st.integers(1, 40)),
+    length=st.integers(1, 12),
+    step=st.integers(1, 12),
+)
+def test_runs_are_merged_by_ranks(x: np.ndarray, length: int, step: int) -> None:
+    pieces = [x[i : i + length] for i in range(0, len(x), length)]
+    places = [np.argsort(piece, stable=True) for piece in pieces]
+    runs = [piece[order] for piece, order in zip(pieces, places, strict=True)]
+    for merged, right in (
+        (Merged(runs), np.sort(x, stable=True)),
+        (Merged(runs, places), np.argsort(x, stable=True)),
+    ):
+        same(np.concatenate([merged[(slice(i, min(i + step, len(x))),)] for i in range(0, len(x), step)]), right)
+
+
+@pytest.mark.parametrize("place", [CHECKING[0], CHECKING[-1]])
+def test_one_long_line_is_sorted_in_pieces(place: Place, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).integers(-500, 500, 40_001) / 4
+    x[::7] = np.nan
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(3000,))
+    run: dict[str, Any] = {"budget": place.budget(1_000_000), "device": place.device()}
+    for number, (source, out) in enumerate(((x, None), (tmp_path / "x.zarr", "y.npy"), (x[::-1], "y.zarr"))):
+        outs = [tmp_path / f"{number}{name}{out}" if out else None for name in "ab"]
+        right = x[::-1] if number == 2 else x
+        same(np.asarray(cf.sort(source, out=outs[0], **run)[...]), np.sort(right, stable=True))
+        same(np.asarray(cf.argsort(source, out=outs[1], **run)[...]), np.argsort(right, stable=True))
+    assert {path.name for path in tmp_path.iterdir()} == {"x.zarr", "1ay.npy", "1by.npy", "2ay.zarr", "2by.zarr"}
+    cube = x[:24].reshape(2, 3, 4)
+    for make, right in ((cf.sort, np.sort), (cf.argsort, np.argsort)):
+        with pytest.raises(cf.BudgetError, match="raise budget= to at least") as caught:
+            make(cube, None, stable=True, budget=1, device="cpu")
+        found = make(cube, None, stable=True, budget=caught.value.smallest, device="cpu")
+        same(found, right(cube, None, stable=True))
+
+
+@pytest.mark.parametrize("make", [cf.sort, cf.argsort])
+def test_sorting_in_pieces_keeps_to_the_budget(make: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).standard_normal(600_000))
+    run: dict[str, Any] = {"budget": 4 * MB, "device": "cpu", "overwrite": True}
+    make(tmp_path / "x.npy", out=tmp_path / "y.npy", **run)  # what is imported at first use is nobody's peak
+    with traced() as most:
+        make(tmp_path / "x.npy", out=tmp_path / "y.npy", **run)
+    assert most() < 4 * MB + SLACK
 
 
 def test_a_line_that_does_not_fit() -> None:
