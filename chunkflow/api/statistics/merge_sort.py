@@ -30,7 +30,7 @@ from chunkflow.kernels.statistics.sorting import of_lines, with_places
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
-RUN, PART = 128, 64
+RUN, PART = 96, 48
 """Bytes of the budget for each element of a run, and of a part of the result: values, places, and copies of both."""
 
 
@@ -42,9 +42,13 @@ def is_long(spec: ArraySpec, options: Options) -> bool:
     return keyed and needed > max(0, bytes_left(options.budget, run) - run.reserve)
 
 
-def merged(x: Any, options: Options, *, places: bool) -> MultiPass:
-    """The sorted elements of an array of one dimension, or their `places` in it; equal ones keep their order."""
+def merged(x: Any, how: dict[str, Any], options: Options, *, places: bool) -> MultiPass:
+    """The sorted elements of an array of one dimension, or their `places` in it, of which equal ones keep their order.
+
+    `how` are NumPy's arguments.
+    """
     spec = spec_of(x)
+    stable = bool(how["stable"]) or how["kind"] in ("stable", "mergesort")
     dtype = np.dtype(np.intp) if places else spec.dtype.newbyteorder("=")
 
     def run() -> Any:
@@ -60,12 +64,12 @@ def merged(x: Any, options: Options, *, places: bool) -> MultiPass:
                 lines = Lazy(reshaped(indexed(node_of(x), (piece[0],)), piece[1]))
                 names = [f"{number}.{name}.npy" for name in ("runs", *(["places"] if places else []))]
                 outs = tuple(None if held else os.path.join(scratch.folder, name) for name in names)
-                found = execute(_sorted_lines(lines, replace(in_memory(options), out=outs if places else outs[0])))
+                found = execute(_sorted_lines(lines, how, replace(in_memory(options), out=outs if places else outs[0])))
                 for rows, kept in zip(found if places else (found,), (runs, orders), strict=False):
                     kept += [np.asarray(row) for row in rows] if not is_dry() else []
             if is_dry():
                 return None
-            result = Merged(runs, orders if places else None)
+            result = Merged(runs, orders if places else None, stable)
             return all_stored([result], [target], options, max(1, room // PART))[0]  # type: ignore[list-item]
         finally:
             runs.clear()
@@ -85,13 +89,13 @@ def _pieces(spec: ArraySpec, length: int) -> Iterator[tuple[slice, tuple[int, in
         yield slice(whole, n), (1, n - whole)
 
 
-def _sorted_lines(lines: Lazy, options: Options) -> Request:
+def _sorted_lines(lines: Lazy, how: dict[str, Any], options: Options) -> Request:
     """Sorted rows, and with several outputs their places."""
     several = isinstance(options.out, tuple)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        how: dict[str, Any] = {} if several else {"fn": np.sort, "axis": 1, "how": {}}
-        kernel = MapKernel(with_places if several else of_lines, (SLOT,), how, (0, 1))
+        given: dict[str, Any] = {} if several else {"fn": np.sort, "axis": 1, "how": how}
+        kernel = MapKernel(with_places if several else of_lines, (SLOT,), given, (0, 1))
         return Declared(nest([specs[0].shape], 1), kernel, (0, 1))
 
     return Request(declare, (lines,), options)

@@ -141,7 +141,7 @@ def _of_lines(
     n = shape[along]
     _check(fn, n, dtype, how)
     if len(shape) == 1 and fn in (np.sort, np.argsort) and not has_lazy(x) and is_long(spec, options):
-        return merged(x, options, places=fn is np.argsort)
+        return merged(x, how, options, places=fn is np.argsort)
     names = tuple(range(len(shape)))
     line, sorted_line = ((*names[:along], name, *names[along + 1 :]) for name in ("line", "sorted"))
     given = {"fn": fn, "axis": along, "how": how}

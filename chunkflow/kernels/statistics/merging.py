@@ -17,17 +17,22 @@ import numpy as np
 from chunkflow.core.grid import Region
 from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
 
+AT_ONCE = 1 << 14
+"""Numbers of places in runs that are found at once, for the parts to come."""
+
 
 @dataclass
 class Merged:
-    """The elements of sorted runs in order, computed where they are asked for; equal ones in the order of the runs.
+    """The elements of sorted runs in order, computed where they are asked for.
 
     With `places`, which says where in its run each element of a run was, it is the places in the whole array instead.
+    Equal elements are in the order of the runs; only of zeros of both signs is that seen, and costs more (`stable`).
     """
 
     runs: Sequence[np.ndarray]
     places: Sequence[np.ndarray] | None = None
-    _last: tuple[int, list[int]] = field(default=(-1, []))
+    stable: bool = True
+    _known: dict[int, list[int]] = field(default_factory=dict)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -45,10 +50,11 @@ class Merged:
 
     def __getitem__(self, box: Region) -> np.ndarray:
         (side,) = box
-        pieces = [slice(a, b) for a, b in zip(self._ends(side.start), self._ends(side.stop), strict=True)]
+        step = side.stop - side.start
+        pieces = [slice(*ends) for ends in zip(self._ends(side.start, step), self._ends(side.stop, step), strict=True)]
         values = np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
         if self.places is None:
-            values.sort(kind="stable")  # which merges what is sorted
+            values.sort(kind="stable" if self.stable else None)
             return values
         order = np.argsort(values, kind="stable")
         del values
@@ -56,32 +62,32 @@ class Merged:
         found: np.ndarray = np.concatenate([places[piece] + start for places, piece, start in each])[order]
         return found
 
-    def _ends(self, rank: int) -> list[int]:
-        """How many elements of each run are among so many smallest ones."""
+    def _ends(self, rank: int, step: int) -> list[int]:
+        """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
         if rank in (0, self._starts[-1]):
             return [len(run) if rank else 0 for run in self.runs]
-        if rank != self._last[0]:  # where one part ends, the next one begins
-            self._last = rank, self._found(rank)
-        return self._last[1]
+        if rank not in self._known:
+            most = rank + step * max(1, AT_ONCE // len(self.runs))
+            ranks = np.arange(rank, min(most, self._starts[-1]), step)
+            self._known = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
+        return self._known[rank]
 
-    def _found(self, rank: int) -> list[int]:
+    def _found(self, ranks: np.ndarray) -> np.ndarray:
+        """The same for several ranks, a row for each."""
         dtype = self.runs[0].dtype
         info = np.iinfo(dtype) if dtype.kind in "iu" else None
         ends = (info.min, info.max) if info else (-np.inf, np.nan) if dtype.kind == "f" else (False, True)
-        low, high = map(int, to_keys(np.array(ends, dtype)))
-        keys = to_keys(np.zeros(1, dtype)).dtype
-        while low < high:  # the key of the largest of them
-            middle = (low + high) // 2
-            value = from_keys(np.array([middle], keys), dtype)[0]
-            if sum(int(run.searchsorted(value, "right")) for run in self.runs) < rank:
-                low = middle + 1
-            else:
-                high = middle
-        value = from_keys(np.array([low], keys), dtype)[0]
-        found = [int(run.searchsorted(value, "left")) for run in self.runs]
-        left = rank - sum(found)
+        low, high = (np.full(len(ranks), key) for key in to_keys(np.array(ends, dtype)))
+        while (low < high).any():  # the keys of the largest of these elements
+            middle = low + (high - low) // low.dtype.type(2)
+            values = from_keys(middle, dtype)
+            few = sum(run.searchsorted(values, "right") for run in self.runs) < ranks
+            low, high = np.where(few, middle + low.dtype.type(1), low), np.where(few, high, middle)
+        values = from_keys(low, dtype)
+        found = np.stack([run.searchsorted(values, "left") for run in self.runs], 1)
+        left = ranks - found.sum(1)
         for number, run in enumerate(self.runs):  # equal ones from the first runs
-            more = min(left, int(run.searchsorted(value, "right")) - found[number])
-            found[number] += more
+            more = np.minimum(left, run.searchsorted(values, "right") - found[:, number])
+            found[:, number] += more
             left -= more
         return found

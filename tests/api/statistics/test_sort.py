@@ -78,6 +78,8 @@ def test_runs_are_merged_by_ranks(x: np.ndarray, length: int, step: int) -> None
         (Merged(runs, places), np.argsort(x, stable=True)),
     ):
         same(np.concatenate([merged[(slice(i, min(i + step, len(x))),)] for i in range(0, len(x), step)]), right)
+    quick = Merged(runs, stable=False)[(slice(0, len(x)),)]
+    np.testing.assert_array_equal(quick, np.sort(x))  # zeros of both signs are in any order
 
 
 @pytest.mark.parametrize("place", [CHECKING[0], CHECKING[-1]])
@@ -89,7 +91,7 @@ def test_one_long_line_is_sorted_in_pieces(place: Place, tmp_path: Path) -> None
     for number, (source, out) in enumerate(((x, None), (tmp_path / "x.zarr", "y.npy"), (x[::-1], "y.zarr"))):
         outs = [tmp_path / f"{number}{name}{out}" if out else None for name in "ab"]
         right = x[::-1] if number == 2 else x
-        same(np.asarray(cf.sort(source, out=outs[0], **run)[...]), np.sort(right, stable=True))
+        same(np.asarray(cf.sort(source, out=outs[0], stable=True, **run)[...]), np.sort(right, stable=True))
         same(np.asarray(cf.argsort(source, out=outs[1], **run)[...]), np.argsort(right, stable=True))
     assert {path.name for path in tmp_path.iterdir()} == {"x.zarr", "1ay.npy", "1by.npy", "2ay.zarr", "2by.zarr"}
     cube = x[:24].reshape(2, 3, 4)
