@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.protocol import Fold, is_trial
 
 Value = tuple[Any, ...]
 
@@ -85,15 +85,16 @@ class ArgTopK(Fold):
         found = self._selected(x, places, abs(self.k))
         if not nest.outputs and found[0].shape[self.axis] < abs(self.k):
             # The trial call's block may have too few elements, but its results must be as long as a run's.
-            self._selected(x, places, x.shape[self.axis] // 2)  # the trial measures what a longer block takes
+            self._selected(x, places, max(1, x.shape[self.axis] - 1))  # the trial measures what a longer block takes
             longer = (*x.shape[: self.axis], abs(self.k), *x.shape[self.axis + 1 :])
             found = (np.zeros_like(x, shape=longer), np.zeros_like(found[1], shape=longer))
         return found if value is None else self.combine(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
         x, places = (np.concatenate(both, self.axis) for both in zip(left, right, strict=True))
-        order = np.argsort(places, axis=self.axis)
-        x, places = (np.take_along_axis(a, order, self.axis) for a in (x, places))
+        if is_trial() or not places.size or left[1].max() > right[1].min():  # else the right ones come after all others
+            order = np.argsort(places, axis=self.axis)
+            x, places = (np.take_along_axis(a, order, self.axis) for a in (x, places))
         return self._selected(x, places, abs(self.k))
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
@@ -118,8 +119,17 @@ class ArgTopK(Fold):
             nan, last_is_nan = np.isnan(x), np.isnan(last)
             beyond |= nan & ~last_is_nan if self.k > 0 else last_is_nan & ~nan
             equal |= nan & last_is_nan
-        lacking = number - beyond.sum(axis=self.axis, keepdims=True)
-        chosen = np.moveaxis(beyond | (equal & (equal.cumsum(axis=self.axis) <= lacking)), self.axis, -1)
-        shape = (*chosen.shape[:-1], number)
-        found = (np.moveaxis(np.moveaxis(a, self.axis, -1)[chosen].reshape(shape), -1, self.axis) for a in (x, places))
-        return tuple([a.copy() for a in found])
+        chosen = beyond | equal
+        if is_trial() or (chosen.sum(axis=self.axis) > number).any():  # of equal ones the first
+            lacking = number - beyond.sum(axis=self.axis, keepdims=True)
+            chosen = beyond | (equal & (equal.cumsum(axis=self.axis) <= lacking))
+        block_places = list(np.nonzero(chosen))
+        lines = tuple(n for a, n in enumerate(x.shape) if a != self.axis)
+        if self.axis < x.ndim - 1:  # line by line
+            line = np.zeros_like(block_places[0])
+            for a, n in enumerate(x.shape):
+                line = line if a == self.axis else line * n + block_places[a]
+            order = np.argsort(line, kind="stable")
+            block_places = [each[order] for each in block_places]
+        x, places = (np.moveaxis(a[tuple(block_places)].reshape(*lines, number), -1, self.axis) for a in (x, places))
+        return x.copy(), places.copy()
