@@ -192,6 +192,7 @@ def test_random_runs_equal_numpy(place: Place, tmp_path: Path, data: st.DataObje
     same(sink.values(returned), expected)
 
 
+@pytest.mark.sweep
 @on_cpu_and_gpu
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("kind", SOURCES)

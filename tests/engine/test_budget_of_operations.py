@@ -81,6 +81,7 @@ MOVES = [
 """What is put together from others as it is read; on the CPU, whatever the device."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
 @pytest.mark.parametrize("operation", [*OPERATIONS, *MOVES], ids=lambda o: o.name)
 def test_what_is_allocated_stays_within_the_budget(

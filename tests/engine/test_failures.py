@@ -100,6 +100,7 @@ def raising(error: BaseException, block: int) -> Callable[..., Any]:
     return fn
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("sink", ["memory", "y.npy", "y.zarr"])
 @pytest.mark.parametrize("block", [0, 9, 19])
@@ -779,6 +780,7 @@ def test_a_function_that_never_has_enough_memory_is_a_budget_error(place: Place,
     assert caught.value.limit == place.budget(200_000)
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("shape", [(80, 500), (1_000_000,), (7, 7, 7, 7)])
 def test_the_smallest_budget_that_an_error_names_will_do(place: Place, shape: tuple[int, ...], tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_quantiles_are_numpys(dtype: str, axis: Any) -> None:
         same(np.percentile(cf.open(x), 7, axis=axis).to_dask(**HOW).compute(), np.percentile(x, 7, axis=axis))
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_and_special_numbers(method: str) -> None:
@@ -74,6 +75,7 @@ def test_nan_is_left_out_of_short_lines() -> None:
         np.nanmedian(cf.open(x)).to_dask(**HOW)
 
 
+@pytest.mark.sweep
 @everywhere
 @pytest.mark.usefixtures("small")
 def test_on_any_device(place: Place) -> None:

@@ -63,6 +63,7 @@ EDGES: list[tuple[Boundary, ...]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("edges", EDGES, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
 @given(data=st.data())

@@ -893,6 +893,7 @@ def test_a_loop_that_is_left_early(where: Where, tmp_path: Path) -> None:
 EDGES = [Edge.PUBLISHED, Edge.REFILL, Edge.OVERWRITE, Edge.ENQUEUED, Edge.UPLOADED, Edge.LANDED]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("edge", EDGES, ids=lambda e: e.name)
 def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge, tmp_path: Path) -> None:
