@@ -96,6 +96,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.nanpercentile: [lambda n, **_: np.nanpercentile(n, 20)],
     np.nanmedian: [lambda n, **_: np.nanmedian(n, axis=1)],
     np.histogram: [lambda x, **_: np.histogram(x, 5, (-2, 2)), lambda x, y, **_: np.histogram(x, [0, 1, 3], weights=y)],
+    np.histogram_bin_edges: [
+        lambda x, **_: np.histogram_bin_edges(x, 5),
+        lambda x, **_: np.histogram_bin_edges(x, "fd") * np.sum(x),
+    ],
     np.cumsum: [lambda x, **_: np.cumsum(x, axis=1), lambda x, **_: np.cumsum(x)],
     np.cumprod: [lambda y, **_: np.cumprod(y, axis=0)],
     np.cumulative_sum: [lambda x, **_: np.cumulative_sum(x, axis=0)],

@@ -117,7 +117,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np.lib.stride_tricks, windows, "sliding_window_view"),
     **_alike(np, nan, "nansum nanprod nanmean nanvar nanstd nanmin nanmax nanargmin nanargmax"),
     **_alike(np, quantile, "quantile percentile median nanquantile nanpercentile nanmedian"),
-    **_alike(np, histogram, "histogram"),
+    **_alike(np, histogram, "histogram histogram_bin_edges"),
     **_alike(np, histogramdd, "histogram2d histogramdd"),
     **_alike(np, sort, "sort argsort partition argpartition"),
     **_alike(np, scan, "cumsum cumprod diff"),

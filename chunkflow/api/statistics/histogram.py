@@ -20,6 +20,7 @@ from chunkflow.api.operation import (
     Options,
     Request,
     RunOptions,
+    check_eager,
     check_int,
     execute,
     operation,
@@ -121,6 +122,7 @@ def histogram(
     >>> cf.histogram(np.array([1.0, 2.0, 4.0, 5.0]), bins="sqrt", device="cpu")
     (array([2, 2]), array([1., 3., 5.]))
     """
+    check_eager("histogram", bins=bins, range=range)
     spec = stores.spec_of(x)
     rule = bins if isinstance(bins, str) else None
     if spec.dtype.kind == "c":
@@ -218,6 +220,11 @@ def histogram(
         return array(counts), applied(bin_edges, (places, low, high), {}, {"bins": int(bins)})
 
     return MultiPass(arrays, run, chosen, expressions=expressions)
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """As `numpy.histogram_bin_edges`, of an expression: NumPy's array where they are known, else an expression."""
+    return histogram(a, bins, range, weights=weights)[1]
 
 
 @operation
