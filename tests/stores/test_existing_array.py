@@ -219,6 +219,20 @@ def test_a_killed_run_leaves_the_old_array(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["g.zarr"]
 
 
+@pytest.mark.parametrize("name", ["u.zarr", "u.npy"])
+def test_what_was_added_is_removed_where_another_output_fails(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    cf.copy(X, path, **CPU)
+    target = open_target(cf.ExistingArray(path, append=0))
+    sink = target.open(target.describe((3, 30), X.dtype, None))
+    sink.write((slice(0, 3), slice(0, 30)), X[:3])
+    assert sink.commit().shape == (23, 30)
+    sink.abort()
+    np.testing.assert_array_equal(cf.open(path).compute(device="cpu"), X)
+    longer = cf.copy(X[:5], cf.ExistingArray(path, append=0), **CPU)
+    np.testing.assert_array_equal(longer[:], np.concatenate([X, X[:5]]))
+
+
 def test_one_run_at_a_time_adds_to_an_array(tmp_path: Path) -> None:
     path = tmp_path / "u.zarr"
     cf.copy(X, path, **CPU)

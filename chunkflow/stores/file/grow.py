@@ -138,8 +138,12 @@ class NpyAppendSink(FileSink):
         return np.load(name, mmap_mode="r+" if 0 not in shape else None, allow_pickle=False)
 
     def abort(self) -> None:
-        """See `Sink.abort`: what was written behind the old end is cut off."""
+        """See `Sink.abort`: what was written behind the old end is cut off, also where another output has failed."""
         super().abort()
-        if self._claim.is_held:
-            self._target.cut_off()
+        target = self._target
+        with contextlib.suppress(OSError), open(target.name, "r+b") as file:
+            if file.read(len(self._new)) == self._new:
+                file.seek(0)
+                file.write(target.header)
+        target.cut_off()
         self._claim.end()

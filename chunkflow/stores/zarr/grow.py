@@ -130,7 +130,7 @@ class AppendSink:
     """Sink of an `AppendTarget`."""
 
     def __init__(self, target: AppendTarget, part: PartTarget, spec: ArraySpec) -> None:
-        self.spec, self._target = spec, target
+        self.spec, self._target, self._is_longer = spec, target, False
         self._claim: Claim | None = None
         with translated(WriteError, f"cannot write to {target.name}", target.name):
             if isinstance(target.store, LocalStore):
@@ -163,6 +163,7 @@ class AppendSink:
             self._sink.commit()
             document = self._check() | {"shape": list(self._array.shape)}
             target.put(target.document, json.dumps(document, indent=2).encode())
+            self._is_longer = True
             self._renew()
         self._end()
         return zarr.open_array(self._array.store_path, mode="r+")
@@ -185,11 +186,22 @@ class AppendSink:
     def _put(self, group: str, name: str, document: bytes) -> None:
         self._target.put(f"{group}/{name}", document)
 
+    def _shorten(self) -> None:
+        """Put the old length back, where another output of the call has failed."""
+        target = self._target
+        found = json.loads(target.get(target.document) or b"{}")
+        if found.get("shape") != list(self._array.shape):
+            raise WriteError(f"{target.name} was made longer again meanwhile", path=target.name)
+        target.put(target.document, json.dumps(found | {"shape": list(target.shape)}, indent=2).encode())
+        self._renew()
+
     def abort(self) -> None:
         """See `Sink.abort`: chunks beyond the old end are removed."""
         with contextlib.suppress(Exception):
             self._sink.abort()
         with contextlib.suppress(Exception):
+            if self._is_longer:
+                self._shorten()
             sides = tuple(self._array.shards or self._array.chunks)
             old = [-(-n // side) for n, side in zip(self._target.shape, sides, strict=True)]
             new = [-(-n // side) for n, side in zip(self._array.shape, sides, strict=True)]
