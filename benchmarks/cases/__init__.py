@@ -65,7 +65,7 @@ ROWS: dict[str, Row] = {
     "operations": _on_cpu("five operations on zarr, two budgets", "-", FASTER, "dask, cubed", 0.5),
     "passes": _on_cpu("two and three results of an energy", "-", FASTER, "dask, cubed, blosc2", 27 / 128),
     "windows": _on_cpu("moving mean, min, median, gradient, boxes", "a map", FASTER, "NumPy, bottleneck, dask", 0.125),
-    "order": _on_cpu("sorts, distinct values, groups, medians", "one core, in memory", FASTER, "dask, flox", 0.25),
+    "order": _on_cpu("sorts, distinct values, groups, medians", "one core, in memory", FASTER, "dask, flox", 0.125),
     "quantiles": _on_cpu("three exact quantiles", "NumPy in memory", "-", "NumPy, dask", 27 / 128),
     "indexing": _on_cpu("lists, masks, tables, places of zarr", "zarr-python and NumPy", FASTER, "dask", 0.25),
     "rechunk": _on_cpu("zarr from slabs to columns, two budgets", "-", FASTER, "dask, cubed", 27 / 128),

@@ -13,9 +13,10 @@ import numpy as np
 
 import chunkflow as cf
 from benchmarks.case import OURS, Bench, Case
+from benchmarks.data import cube_side
 from benchmarks.probe import installed
 
-GROUPS, BINS, RANGE = 12, 64, (-4.0, 12.0)
+GROUPS, BINS, RANGE = 12, 64, (-8.0, 16.0)
 LIMIT, DASK = "in memory, one core", "dask"
 LONG = 8
 """How many times the budget a line takes that is sorted in pieces."""
@@ -23,7 +24,7 @@ LONG = 8
 
 def cases(bench: Bench) -> Iterator[Case]:
     """One case for each operation."""
-    x = bench.ram
+    x = 3 * np.random.default_rng(0).standard_normal((cube_side(bench.gib, 16),) * 3, dtype="f4") + 4
     there, missing = installed(DASK, "flox")
     holes = np.where(x > 9, np.nan, x)
     whole = (x * 8).astype("i2")
