@@ -66,11 +66,12 @@ class Merged:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
         if rank in (0, self._starts[-1]):
             return [len(run) if rank else 0 for run in self.runs]
-        if rank not in self._known:
+        known = self._known  # another thread may put others in its place
+        if rank not in known:
             most = rank + step * max(1, AT_ONCE // len(self.runs))
             ranks = np.arange(rank, min(most, self._starts[-1]), step)
-            self._known = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
-        return self._known[rank]
+            self._known = known = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
+        return known[rank]
 
     def _found(self, ranks: np.ndarray) -> np.ndarray:
         """The same for several ranks, a row for each."""
