@@ -56,6 +56,13 @@ def test_as_numpy(points: np.ndarray, data: Any) -> None:
         both_same(np.histogramdd(cf.open(points)[...], bins, **asked), expected, run)
 
 
+@pytest.mark.parametrize("edges", [np.linspace(-1, 1e9, 7), 0.1 * np.arange(12), [0, 1, 2.4, 3, 4.3], [0, 1, 1e300]])
+def test_elements_beside_edges_are_in_their_bins(edges: Any) -> None:
+    ends = np.asarray(edges, "f8")
+    x = np.concatenate([ends, np.nextafter(ends, np.inf), np.nextafter(ends, -np.inf), [np.nan, np.inf, -np.inf]])
+    same(cf.histogramdd([x], [ends], device="cpu")[0], np.histogramdd([x], [ends])[0])
+
+
 @on_cpu_and_gpu
 def test_two_variables_in_stores(place: Place, tmp_path: Path) -> None:
     x, y = (POINTS[:, i].reshape(40, 100).copy() for i in (0, 1))
