@@ -84,7 +84,7 @@ def test_runs_are_merged_by_ranks(x: np.ndarray, length: int, step: int) -> None
 
 @pytest.mark.parametrize("place", [CHECKING[0], CHECKING[-1]])
 def test_one_long_line_is_sorted_in_pieces(place: Place, tmp_path: Path) -> None:
-    x = np.random.default_rng(1).integers(-500, 500, 40_001) / 4
+    x = np.random.default_rng(1).integers(-500, 500, 30_001) / 4
     x[::7] = np.nan
     zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(3000,))
     run: dict[str, Any] = {"budget": place.budget(1_000_000), "device": place.device()}
@@ -102,13 +102,10 @@ def test_one_long_line_is_sorted_in_pieces(place: Place, tmp_path: Path) -> None
         same(found, right(cube, None, stable=True))
 
 
-@pytest.mark.parametrize("make", [cf.sort, cf.argsort])
-def test_sorting_in_pieces_keeps_to_the_budget(make: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.random.default_rng(1).standard_normal(600_000))
-    run: dict[str, Any] = {"budget": 4 * MB, "device": "cpu", "overwrite": True}
-    make(tmp_path / "x.npy", out=tmp_path / "y.npy", **run)  # what is imported at first use is nobody's peak
+def test_sorting_in_pieces_keeps_to_the_budget(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).standard_normal(300_000))
     with traced() as most:
-        make(tmp_path / "x.npy", out=tmp_path / "y.npy", **run)
+        cf.argsort(tmp_path / "x.npy", out=tmp_path / "y.npy", budget=4 * MB, device="cpu")
     assert most() < 4 * MB + SLACK
 
 
