@@ -110,10 +110,10 @@ class ArgTopK(Fold):
         """The candidates that are among so many, and their places, in new memory; places ascend, and stay so."""
         if x.shape[self.axis] <= number:
             return x.copy(), places.copy()
-        at = -number if self.k > 0 else number - 1
+        at = x.shape[self.axis] - number if self.k > 0 else number - 1
         # CuPy's partition does not know where NaN belongs.
         ordered = np.partition(x, at, self.axis) if isinstance(x, np.ndarray) else np.sort(x, self.axis)
-        last = np.take(ordered, [at], self.axis)  # of those that are wanted
+        last = ordered[(*(slice(None),) * self.axis, slice(at, at + 1))]  # of those that are wanted
         beyond, equal = x > last if self.k > 0 else x < last, x == last
         if x.dtype.kind == "f":
             nan, last_is_nan = np.isnan(x), np.isnan(last)
