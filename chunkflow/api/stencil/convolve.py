@@ -12,7 +12,7 @@ from chunkflow.api.operation import ChunkedRunOptions, Options, Request, operati
 @operation
 def convolve(
     x: Any,
-    kernel: Any,
+    v: Any,
     mode: Mode = "full",
     method: Method = "auto",
     axes: int | Sequence[int] | None = None,
@@ -20,7 +20,7 @@ def convolve(
     boundary: Any = 0,
     **options: Unpack[ChunkedRunOptions],
 ) -> Request:
-    """Convolve an array with a kernel that is small beside it, as `scipy.signal.convolve`.
+    """Convolve an array with a kernel that is small beside it, as `scipy.signal.convolve`, and NumPy's of lines.
 
     Blocks overlap by the kernel's extent. Either method reads the array once.
 
@@ -28,8 +28,8 @@ def convolve(
     ----------
     x : array_like, str or path
         The array: see `chunkflow.open`.
-    kernel : array_like
-        In memory, of finite numbers, with as many dimensions as there are axes to convolve along.
+    v : array_like
+        The kernel: in memory, of finite numbers, with as many dimensions as there are axes to convolve along.
     mode : {"full", "valid", "same"}
         Which part: all of it (``n + k - 1`` elements along an axis of n, for k of the kernel's), what needs nothing
         from beyond the edges (``n - k + 1``), or what lies in the middle, as large as `x`.
@@ -70,4 +70,4 @@ def convolve(
            [3., 3., 3.],
            [1., 3., 5.]])
     """
-    return convolution(x, kernel, mode, axes, boundary, method, Options(**options))
+    return convolution(x, v, mode, axes, boundary, method, Options(**options))
