@@ -11,12 +11,15 @@ from support.foreign_arrays import Foreign
 
 from chunkflow.core.grid import Grid, whole
 from chunkflow.core.nest import Along, Output, nest
+from chunkflow.core.windows import Windows
+from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
 from chunkflow.kernels.scan import running_extreme
 from chunkflow.kernels.statistics.histogram import counts_in_boxes, histogrammed
 from chunkflow.kernels.statistics.sorting import of_lines
 from chunkflow.kernels.statistics.topk import ArgTopK, TopK
+from chunkflow.kernels.stencil.windows import ByWeights
 
 rng = np.random.default_rng(4)
 X = rng.integers(-9, 9, (6, 7)) / 2
@@ -73,6 +76,25 @@ def test_counts_in_boxes() -> None:
     expected = np.histogramdd((HOLES.ravel(), X.ravel()), edges)[0]
     found = counts_in_boxes([Foreign(HOLES), Foreign(X)], edges, Foreign(np.ones(X.shape)), 6)
     same(found, expected.reshape(-1))
+
+
+def test_weighted_windows() -> None:
+    for width in (2, 9):  # NumPy's own leave long ones to BLAS
+        weights, windows = rng.random((2, width)), Windows(2, (0, 1), (2, width))
+        x = rng.random((6, 20))
+        found = ByWeights(weights, windows, np.dtype("f8"), np.dtype("f8"))(Foreign(x))
+        assert isinstance(found, Foreign)
+        every = np.lib.stride_tricks.sliding_window_view(x, weights.shape)
+        np.testing.assert_allclose(found.array, np.einsum("ijuv,uv->ij", every, weights))
+
+
+@pytest.mark.parametrize("residuals", [False, True])
+def test_fits_of_lines(residuals: bool) -> None:
+    matrix = np.vander(np.arange(6.0), 2)
+    for x in (X, HOLES):
+        found = fitted(Foreign(x), matrix, residuals=residuals)
+        assert isinstance(found, Foreign)
+        np.testing.assert_allclose(found.array, fitted(x, matrix, residuals=residuals), atol=1e-12)
 
 
 def test_sorted_lines() -> None:
