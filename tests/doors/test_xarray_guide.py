@@ -50,6 +50,7 @@ COMPUTATION: dict[str, Any] = {
     "median": lambda d: d.t.median("time"),
     "quantile": lambda d: d.t.quantile([0.1, 0.9], "time"),
     "rank": lambda d: d.full.rank("lat"),
+    "rank of what is there": lambda d: d[["t"]].rank("time", pct=True).t,
     "cumsum": lambda d: d.t.cumsum("time"),
     "cumprod": lambda d: (1 + d.t / 1000).cumprod("time"),
     "cumulative": lambda d: d.t.cumulative("time").sum(),
@@ -158,6 +159,7 @@ REFUSED = {"indexing: the warmest day", "indexing: the value there"}
 """xarray takes no lazy index: ``isel(time=x.argmax("time").compute())`` does."""
 
 NEEDED = {"missing values: ffill": "numbagg", "missing values: bfill": "numbagg", "computation: rank": "bottleneck"}
+NEEDED["computation: rank of what is there"] = "bottleneck"
 """Libraries with which xarray computes what it has in memory."""
 
 

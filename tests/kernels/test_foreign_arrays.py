@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 from support.foreign_arrays import Foreign
 
 from chunkflow.core.grid import Grid, whole
@@ -17,6 +18,7 @@ from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
 from chunkflow.kernels.scan import running_extreme
 from chunkflow.kernels.statistics.histogram import counts_in_boxes, histogrammed
+from chunkflow.kernels.statistics.ranks import ranked
 from chunkflow.kernels.statistics.sorting import of_lines
 from chunkflow.kernels.statistics.topk import ArgTopK, TopK
 from chunkflow.kernels.stencil.windows import ByWeights
@@ -95,6 +97,12 @@ def test_fits_of_lines(residuals: bool) -> None:
         found = fitted(Foreign(x), matrix, residuals=residuals)
         assert isinstance(found, Foreign)
         np.testing.assert_allclose(found.array, fitted(x, matrix, residuals=residuals), atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_ranks(axis: int) -> None:
+    for x in (X, HOLES, X.astype("i4"), np.empty((0, 3))):
+        same(ranked(Foreign(x), axis), rankdata(x, axis=axis, nan_policy="omit"))
 
 
 def test_sorted_lines() -> None:
