@@ -25,6 +25,7 @@ def test_each_argument_is_taken_or_refused(fn: Any) -> None:
         assert {*found.taken, *found.refused} == {*signature.parameters, *MORE.get(fn, {})} - variable
 
 
+@pytest.mark.filterwarnings("ignore:The number of bins estimated")  # by NumPy, of a rule
 @pytest.mark.parametrize("call", [call for _, _, call in REFUSED_VALUES], ids=[name for name, _, _ in REFUSED_VALUES])
 def test_values_that_the_docs_call_refused_are_refused(call: Callable[..., Any]) -> None:
     with np.errstate(all="ignore"):
