@@ -23,11 +23,18 @@ from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_ha
 from chunkflow.kernels.stencil.windows import LONG, ByWeights, WindowKernel
 
 Mode = Literal["same", "valid", "full"]
-Method = Literal["auto", "direct", "fft"]
-METHODS = ("auto", "direct", "fft")
-SHIFTS = 30
 MODES = ("same", "valid", "full")
 """Parts of a convolution that can be asked for."""
+
+Method = Literal["auto", "direct", "fft"]
+METHODS = ("auto", "direct", "fft")
+"""Ways to compute it."""
+
+SHIFTS = 30
+"""Shifted arrays that are added up in the time of the transforms, which hardly depends on the kernel's size."""
+
+BY_BLAS = 8
+"""So many times faster are sums along lines that BLAS makes."""
 
 
 @operation
@@ -159,13 +166,9 @@ def convolution(
 
 
 def is_shorter(sides: Shape) -> bool:
-    """Whether sums of products take less time than transforms, for a kernel with these sides.
-
-    As measured on CPUs: adding up some thirty shifted arrays takes as long as the transforms do, whatever the kernel's
-    size; BLAS sums up long lines in an eighth of the time.
-    """
+    """Whether sums of products take less time than transforms, for a kernel with these sides; as measured on CPUs."""
     long = [k for k in sides if k > 1] or [1]
-    return math.prod(long) <= SHIFTS * (8 if long[-1] >= LONG else 1)
+    return math.prod(long) <= SHIFTS * (BY_BLAS if long[-1] >= LONG else 1)
 
 
 def _weights(kernel: Any) -> np.ndarray:
