@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from support.devices import Place, on_cpu_and_gpu
+from support.foreign import netcdf
 
 import chunkflow as cf
 from chunkflow import errors
@@ -543,7 +544,7 @@ def test_datasets_are_opened_and_stored_as_expressions(tmp_path: Path) -> None:
 
 
 def test_expressions_are_stored_into_regions_and_netcdf(tmp_path: Path) -> None:
-    pytest.importorskip("netCDF4")
+    netcdf()
     given = dataset()[["raw"]].drop_vars(["area", "month", "run"])
     given.to_zarr(tmp_path / "x.zarr", encoding={"raw": {"chunks": (3, 2, 4)}}, consolidated=False)
     opened = xr.open_zarr(tmp_path / "x.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)

@@ -13,6 +13,7 @@ import zarr
 import zarr.codecs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.foreign import netcdf
 
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError
@@ -332,7 +333,7 @@ def test_h5py_reads_it(tmp_path: Path, codec: Any, there: bool) -> None:
 
 def test_netcdf_knows_the_dimensions(tmp_path: Path) -> None:
     pytest.importorskip("h5py")
-    netcdf4 = pytest.importorskip("netCDF4")
+    netcdf4 = netcdf()
     path = tmp_path / "u.nc"
     cf.copy(np.arange(20.0), cf.NewArray(path, "y", dimension_names=("y",)), device="cpu").file.close()
     made(cf.NewArray(path, "u", dimension_names=("y", "x"), compressors="gzip")).file.close()
