@@ -56,7 +56,7 @@ def unique(
 
     One pass, as a rule. With more than 65536 distinct values it starts again, with room for sixteen times as many,
     until there is room for all or a quarter of the budget is taken. Zeros of both signs are one value, 0.0. One more
-    pass writes `return_inverse`, as large as `x`.
+    pass writes `return_inverse`, as large as `x`: an output that is there before the others.
 
     Parameters
     ----------
