@@ -85,10 +85,14 @@ def values(item: pytest.Item) -> set[tuple[object, ...]]:
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
-    """All tests but those of a `sweep` whose values are tried by others of it, of which a GPU has its own."""
+    """All tests but those of a `sweep` whose values are tried by others of it, of which a GPU has its own.
+
+    Each class that inherits a contract suite has sweeps of its own.
+    """
     sweeps: dict[tuple[str, bool], list[tuple[pytest.Item, set[tuple[object, ...]]]]] = {}
     for item in items:
-        if item.get_closest_marker("sweep"):
+        suite = getattr(getattr(item, "function", None), "__module__", "").startswith("chunkflow.testing")
+        if item.get_closest_marker("sweep") or (suite and hasattr(item, "callspec")):
             key = item.nodeid.partition("[")[0], item.get_closest_marker("gpu") is not None
             sweeps.setdefault(key, []).append((item, values(item)))
     left_out = set()
@@ -104,7 +108,7 @@ def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not is_thorough():
-        chosen = sampled(items)
+        chosen = sampled([item for item in items if not item.get_closest_marker("thorough")])
         config.hook.pytest_deselected(items=[*set(items).difference(chosen)])
         items[:] = chosen
     # What libraries take on a GPU counts in every later budget of the process: small budgets come first, they last.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -20,14 +24,37 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = ("--device", "cpu", "--gib", "0.001", "--repeats", "1")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+@dataclass
+class Done:
+    """How the command has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str) -> Done:
+    """The command in this process: to load all its libraries takes longer than most cases."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with patch.object(sys, "argv", ["benchmarks", *SMALL, *arguments]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+            err.write(str(end.code))
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def run_apart(*arguments: str) -> Done:
+    """The command in a process of its own."""
     command = [sys.executable, "-m", "benchmarks", *SMALL, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def test_figures_are_kept_and_compared(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
-    done = run("sum", "products", "--json", str(kept), "--directory", str(tmp_path))
+    done = run("sum", "products", "--no-memory", "--json", str(kept), "--directory", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "| a loop over blocks |" in done.stdout
     figures = json.loads(kept.read_text())
@@ -39,10 +66,10 @@ def test_figures_are_kept_and_compared(tmp_path: Path) -> None:
     for ratio in found["ratios"]:  # far lower than any that this machine may have now: time does not decide
         found["ratios"][ratio] /= 1000
     kept.write_text(json.dumps(figures))
-    assert run("sum", "--against", str(kept), "--tolerance", "0.9").returncode == 0
+    assert run("sum", "--no-memory", "--against", str(kept), "--tolerance", "0.9").returncode == 0
     found["ratios"]["of the limit"] *= 1000_000
     kept.write_text(json.dumps(figures))
-    worse = run("sum", "--against", str(kept), "--tolerance", "0.9")
+    worse = run("sum", "--no-memory", "--against", str(kept), "--tolerance", "0.9")
     assert worse.returncode == 1
     assert "sum: of the limit" in worse.stderr
 
@@ -61,23 +88,15 @@ def test_an_unknown_case_is_refused_before_another_runs() -> None:
 
 
 APART = ("cluster", "gpus")
-"""Cases that start processes."""
+"""Cases that start processes, which begin as this one did."""
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_case_runs_or_says_what_it_lacks(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = [name, "--directory", str(tmp_path), "--no-memory"]
-    if name in APART:
-        done = run(*arguments, "--set", "workers=1", "plane=128", "gpus=1")
-        assert done.returncode == 0, done.stderr[-2000:]
-        said = done.stdout
-    else:  # a process for each would take most of its time to load libraries
-        monkeypatch.setattr(sys, "argv", ["benchmarks", *SMALL, *arguments])
-        main()
-        said = capsys.readouterr().out
-    assert f"### {name}\n\nNo figures: needs " in said or "\n|---|" in said
+def test_every_case_runs_or_says_what_it_lacks(name: str, tmp_path: Path) -> None:
+    few = ["--no-memory", "--set", "workers=1", "plane=128", "gpus=1"]
+    done = (run_apart if name in APART else run)(name, "--directory", str(tmp_path), *few)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"### {name}\n\nNo figures: needs " in done.stdout or "\n|---|" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

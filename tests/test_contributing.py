@@ -134,7 +134,7 @@ def test_every_recipe_passes_its_suite(tree: Path) -> None:
             assert re.search(rf"^{path}::\w+::{test}\b.* (PASSED|SKIPPED)", found.stdout, re.M), test
 
 
-@pytest.mark.parametrize("mistake", [*MISTAKES, *FURTHER])
+@pytest.mark.parametrize("mistake", [*MISTAKES, *(pytest.param(m, marks=pytest.mark.thorough) for m in FURTHER)])
 def test_a_mistake_is_found(mistake: str, tree: Path) -> None:
     name, right, wrong, test = (MISTAKES | FURTHER)[mistake]
     recipe = RECIPES[name]

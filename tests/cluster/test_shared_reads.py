@@ -14,7 +14,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.devices import Place, everywhere, same
+from support.devices import Place, on_cpu_and_gpu, same
 from support.examples import examples
 
 dask = pytest.importorskip("dask")
@@ -86,7 +86,7 @@ def test_lazy_arrays_need_no_to_dask() -> None:
     np.testing.assert_allclose([mean, largest, spread], [LARGE.mean(), LARGE.max(), LARGE.std()], rtol=1e-12)
 
 
-@everywhere
+@on_cpu_and_gpu
 def test_bits_are_those_of_separate_results(place: Place) -> None:
     x = cf.open(X)
     some = [x.var(axis=0), x.sum(axis=0), (x * 2).max(axis=0), x.mean(), (x + 1).std(), x.std(axis=1), x.sum(axis=1)]

@@ -109,7 +109,15 @@ FAULTS: dict[Callable[[Patch], None], tuple[str, ...]] = {
 MOST_PROGRAMS, MOST_LINES = 150, 16
 
 
-@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+OFTEN = (lost_mask, wrong_places, lost_carry)
+"""Those that CI plants."""
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [pytest.param(f, marks=() if f in OFTEN else pytest.mark.thorough) for f in FAULTS],
+    ids=lambda plant: plant.__name__,
+)
 def test_a_planted_fault_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     fuzzer = Fuzzer(among=frozenset(FAULTS[plant]), say=lambda text: None, patience=3)
     with monkeypatch.context() as patch:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import zarr
 
-NUMBER = int(os.environ.get("CHUNKFLOW_MUTATIONS", "40"))
+NUMBER = int(os.environ.get("CHUNKFLOW_MUTATIONS", "20"))
 
 X = np.arange(96, dtype="<i4").reshape(12, 8)
 NUMBERS = (0, 1, 127, 128, 255)

@@ -23,6 +23,7 @@ import ctypes
 import errno
 import gc
 import importlib
+import itertools
 import json
 import math
 import os
@@ -614,7 +615,7 @@ def main() -> int:
     """The command; 1 if a run took more than its budget."""
     parser = argparse.ArgumentParser(prog="python -m torture.budgets", description=__doc__)
     parser.add_argument("--number", type=int, default=500, help="so many runs (default: %(default)s)")
-    parser.add_argument("--rows", action="store_true", help="those that once took more than their budgets instead")
+    parser.add_argument("--rows", action="store_true", help="before them those that once took more than their budgets")
     parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     parser.add_argument("--seed", type=int, default=0, help="draws them again")
     parser.add_argument("--only", default="", help="part of the operations' names")
@@ -633,7 +634,7 @@ def main() -> int:
     imported(options.device)
     numbers = range(options.first, options.first + options.number)
     drawings = (drawn(n, options.seed, options.only, options.device, options.most) for n in numbers)
-    for case in ROWS if options.rows else drawings:
+    for case in itertools.chain(ROWS if options.rows else (), drawings):
         if time.monotonic() > end:
             break
         done += 1

@@ -25,11 +25,11 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --scenarios 8 --number 200 --seconds 12",
-        "torture.full --scenarios 6 --number 60 --seconds 8",
-        "torture.power --scenarios 6 --number 60 --seconds 8",
+        "torture --scenarios 6 --number 200 --seconds 12",
+        "torture.full --scenarios 5 --number 60 --seconds 8",
+        "torture.power --scenarios 5 --number 60 --seconds 8",
         "torture.many --number 50 --only zarr",
-        "torture.kills --number 1 --apart 1 --seed 0",
+        "torture.kills --kinds 12 --number 1 --apart 1 --seed 0",
         "torture.kills --points --only distinct",
     ],
 )
