@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
@@ -209,7 +208,9 @@ def version_of(module: str) -> str:
     found = getattr(sys.modules.get(top), "__version__", None)
     if found is not None:
         return str(found)
+    from importlib import metadata  # not at the top: it takes as long as a tenth of this library
+
     try:
-        return importlib.metadata.version(top)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(top)
+    except metadata.PackageNotFoundError:
         return ""
