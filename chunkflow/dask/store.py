@@ -313,7 +313,7 @@ def _opened(
     if isinstance(array, np.ndarray) and (found := mapped_file(array)) is not None:
         return target.open(spec), Opened(Mapped(*found, array.shape, array.strides, array.dtype), spec)
     if isinstance(place, ExistingArray):
-        shared = _shared(place, target, spec)
+        shared = _shared(place, target, spec) if spec.size else place  # of nothing no worker opens it
         return target.open(spec), Opened(shared, spec)
     if not is_new(place):
         if isinstance(place, np.ndarray) or not hasattr(place, "store"):

@@ -68,6 +68,8 @@ def _by_marks(mask: Node, values: Any, options: Options) -> tuple[Any, Any]:
     with apart():
         marks = counted(mask, options)
     given = spec_of(values).shape
+    if given in ((), (1,)):
+        return _Assigned(marks), _in_memory(values, options).reshape(())[()]
     if given != (marks.number,):
         raise ArgumentError(f"values of shape {given} for the {marks.number} elements that a mask picks: give as many")
     return _Assigned(marks), _Values([values], marks)

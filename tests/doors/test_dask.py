@@ -372,6 +372,8 @@ def test_parts_and_ends_are_written_by_tasks(tmp_path: Path) -> None:
         first = np.s_[n : n + 1, 0:5]
         got = cd.store(-x[:1, :5], cf.ExistingArray(out, region=first), partition="300B", device="cpu")
         same(got[...], np.concatenate([X, np.concatenate([-X[:1, :5], X[:1, 5:] * 2], 1), X[1:] * 2]))
+        nothing = cd.store(x[:0], cf.ExistingArray(out, region=np.s_[2:2]), partition="1kB", device="cpu")
+        same(nothing[...], got[...])
     with pytest.raises(ArgumentError, match=r"begin at \(0, 0, 0\), say"):
         cd.store(-x[:1], cf.ExistingArray(grown, region=np.s_[1:2]), device="cpu")
     h5py = pytest.importorskip("h5py")

@@ -140,6 +140,8 @@ def test_elements_that_a_mask_sets(place: Place, stored: dict[str, Any], tmp_pat
         x = cf.open(source)
         for some in (values, tmp_path / "values.npy", cf.open(values) * 1):
             same(cf.put(x, x > 500, some).compute(device=place.device()), expected)
+        for one in (cf.open(np.array([3.0])) * 1, cf.open(values).min() + 3):
+            same(cf.put(x, x > 500, one).compute(device=place.device()), np.where(wanted, 3, X).astype("i4"))
         same(cf.put(x, x > 500, 3.7).compute(device=place.device()), np.where(wanted, 3, X).astype("i4"))
         mean = np.where(wanted.any((2, 3))[:, :, None, None], 0, X).astype("i4")
         same(cf.put(x, np.any(x > 500, axis=(2, 3)), 0).compute(device=place.device()), mean)

@@ -322,7 +322,12 @@ def test_a_header_without_room_is_refused(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), np.zeros(9))
 
 
+@pytest.mark.filterwarnings("ignore:Reading")
 def test_what_cannot_grow_says_so(tmp_path: Path) -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (9L,), }\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(72))
+    with pytest.raises(ArgumentError, match="Python 2"):
+        cf.copy(X[0], cf.ExistingArray(tmp_path / "x.npy", append=0), **CPU)
     with pytest.raises(ArgumentError, match="fixed length"):
         cf.copy(X, cf.ExistingArray(X.copy(), append=0), **CPU)
     with pytest.raises(SourceNotFoundError):

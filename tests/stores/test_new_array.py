@@ -296,6 +296,15 @@ def test_of_dask_too(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "u.zarr" / ".zarray").read_text())["compressor"]["id"] == "gzip"
 
 
+@pytest.mark.parametrize("dtype", ["i1", "f2", "f8"])
+def test_bytes_of_whole_elements_are_shuffled_in_format_2(dtype: str, tmp_path: Path) -> None:
+    x = np.arange(30).astype(dtype)
+    cf.copy(x, cf.NewArray(tmp_path / "u.zarr", zarr_format=2, filters="shuffle", chunks=5), device="cpu")
+    found = zarr.open_array(tmp_path / "u.zarr", mode="r")
+    np.testing.assert_array_equal(found[:], x)
+    assert found.filters[0].elementsize == x.itemsize
+
+
 # -- HDF5 ---------------------------------------------------------------------------------------------------------
 
 

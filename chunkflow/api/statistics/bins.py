@@ -145,6 +145,13 @@ def length_of(out: Any) -> int | None:
     return int(out.shape[0])
 
 
+def finite(edges: np.ndarray, bins: Any) -> np.ndarray:
+    """The edges of a number of bins. Between ends that are too far apart for their dtype there are none: ValueError."""
+    if np.ndim(bins) == 0 and not np.isfinite(edges).all():
+        raise ValueError(f"the range is wider than {edges.dtype} holds: give edges")
+    return edges
+
+
 def in_memory(options: Options) -> Options:
     """The same options for a pass whose result is not the caller's."""
     return replace(options, out=None, overwrite=False, resume=False, name=None)

@@ -29,6 +29,7 @@ from chunkflow.api.reductions.extremes import max as greatest
 from chunkflow.api.reductions.extremes import min as least
 from chunkflow.api.statistics.bins import (
     check_rule,
+    finite,
     in_memory,
     length_of,
     most_bins,
@@ -404,7 +405,8 @@ def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:
     if isinstance(bins, int | np.integer):
         check_room(int(bins), f"bins={bins!r}")
     try:
-        return np.histogram_bin_edges(np.empty(0, dtype), bins, range)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return finite(np.histogram_bin_edges(np.empty(0, dtype), bins, range), bins)
     except ValueError as error:
         raise ArgumentError(f"bins={bins!r}, range={range!r}: {error}") from None
     except TypeError as error:

@@ -28,7 +28,7 @@ from chunkflow.api.operation import (
 )
 from chunkflow.api.reductions.extremes import max as greatest
 from chunkflow.api.reductions.extremes import min as least
-from chunkflow.api.statistics.bins import in_memory, numbers, supposed_range
+from chunkflow.api.statistics.bins import finite, in_memory, numbers, supposed_range
 from chunkflow.api.statistics.histogram import HISTOGRAM, check_room, values_of
 from chunkflow.api.statistics.order_statistics import stored
 from chunkflow.core.chunking import block_sides
@@ -329,7 +329,8 @@ def _edges(name: str, dtype: np.dtype, bins: Any, range: Any) -> np.ndarray:
     if isinstance(bins, int | np.integer):
         check_room(int(bins), f"bins={bins!r}")
     try:
-        return np.histogramdd(np.empty((0, 1), dtype), [bins], [range])[1][0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return finite(np.histogramdd(np.empty((0, 1), dtype), [bins], [range])[1][0], bins)
     except ValueError as error:
         raise ArgumentError(f"{name}: bins={bins!r}, range={range!r}: {error}") from None
     except TypeError as error:

@@ -223,7 +223,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """As `numpy.correlate`, of a line and one in memory that is no longer."""
     check_eager("np.correlate", v=v)
-    return remembered(_weighed("correlate", a, np.conjugate(v), mode), correlate, (a, v, mode), {}, ())
+    return remembered(_weighed("correlate", a, np.asarray(v).conj(), mode), correlate, (a, v, mode), {}, ())
 
 
 def _weighed(name: str, a: Any, weights: np.ndarray, mode: str) -> Any:

@@ -44,7 +44,10 @@ class NpyAppendTarget:
         with open(self.name, "rb") as file:
             self.header = file.read(self.place.offset)
         self._start = self.header.index(b"{")
-        self._fields = ast.literal_eval(self.header[self._start :].decode())
+        try:
+            self._fields = ast.literal_eval(self.header[self._start :].decode())
+        except SyntaxError:  # as (3L,)
+            raise ArgumentError(f"{self.name} has a header of Python 2's: copy it once, and add to the copy") from None
         self.fortran = bool(self._fields["fortran_order"]) and len(self.shape) > 1
         axis, slowest = said.axis(len(self.shape), self.name), len(self.shape) - 1 if self.fortran else 0
         if axis != slowest:

@@ -109,7 +109,7 @@ def arguments(spec: ArraySpec, said: NewArray, version: Version) -> dict[str, An
         "zarr_format": version,
         "attributes": dict(said.attributes or {}),
         **_compressors(spec, said, version),
-        **_filters(said, version, len(spec.shape)),
+        **_filters(said, version, spec),
     }
     if "fill_value" in said.said:
         known["fill_value"] = said.fill_value
@@ -158,10 +158,14 @@ def _defaults(dtype: np.dtype) -> tuple[Any, ...]:
     return tuple(zarr.create_array({}, shape=(1,), chunks=(1,), dtype=dtype, zarr_format=3).compressors)
 
 
-def _filters(said: NewArray, version: Version, ndim: int) -> dict[str, Any]:
+def _filters(said: NewArray, version: Version, spec: ArraySpec) -> dict[str, Any]:
     """What is done before chunks are compressed. Format 3 has no order of elements but by such a step."""
     plain = isinstance(said.filters, str) and said.filters == "auto"
     made = [] if plain else [_codec(each, version, "filters") for each in listed(said.filters)]
+    for given, codec in zip(() if plain else listed(said.filters), made, strict=False):
+        if given == "shuffle" and version == 2:  # format 3 takes it from the dtype
+            codec.elementsize = spec.dtype.itemsize
+    ndim = len(spec.shape)
     if version == 3 and said.order == "F" and ndim > 1:
         made = [TransposeCodec(order=tuple(range(ndim))[::-1]), *made]
     return {"filters": tuple(made)} if made or not plain else {}

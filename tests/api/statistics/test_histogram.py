@@ -202,6 +202,7 @@ X, LINE, COMPLEX = Untouchable("f8", 4, 5), Untouchable("i4", 20), Untouchable("
         (histogram, (X, [[1, 3]]), {}, errors.ArgumentError, "1d"),
         (histogram, (X, 3, (2, 1)), {}, errors.ArgumentError, r"range=\(2, 1\)"),
         (histogram, (X, 3, (np.nan, 1)), {}, errors.ArgumentError, "finite"),
+        (histogram, (X, 1, (-1.7e308, 1.7e308)), {}, errors.ArgumentError, "wider than float64 holds"),
         (histogram, (X,), {"weights": np.ones(4)}, errors.ArgumentError, r"\(4,\) and x has \(4, 5\)"),
         (histogram, (X,), {"chunks": (2, 2, 2)}, errors.ArgumentError, "3 entries"),
         (histogram, (X,), {"out": np.zeros(11, "i8")}, errors.ArgumentError, "11"),

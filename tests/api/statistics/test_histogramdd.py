@@ -19,6 +19,7 @@ from chunkflow import errors
 from chunkflow.testing import CountingSource
 
 POINTS = np.random.default_rng(0).integers(-9, 9, (4000, 3)) / 4
+FAR = 1.7e308
 
 
 def both_same(got: tuple[Any, Any], expected: tuple[Any, Any], run: dict[str, Any]) -> None:
@@ -103,6 +104,8 @@ def test_counts_that_do_not_fit() -> None:
         (lambda: cf.histogramdd(POINTS, 2, [(0, 1)]), errors.ArgumentError, "range has 1 entries"),
         (lambda: cf.histogramdd(POINTS, [2, [3, 1], 2]), errors.ArgumentError, "increasing"),
         (lambda: cf.histogramdd(POINTS, 0), errors.ArgumentError, "positive"),
+        (lambda: cf.histogramdd(POINTS / 2.25 * FAR, 3), errors.ArgumentError, "wider than float64 holds"),
+        (lambda: cf.histogramdd(POINTS, 3, [(-FAR, FAR)] * 3), errors.ArgumentError, "wider than float64 holds"),
         (lambda: cf.histogramdd(POINTS, 2.5), errors.ArgumentTypeError, "integer"),
         (lambda: cf.histogramdd(POINTS + 1j), errors.ArgumentTypeError, "complex"),
         (lambda: cf.histogramdd(POINTS, weights=np.ones(3)), errors.ArgumentError, "weights have the shape"),

@@ -322,3 +322,10 @@ def test_convolutions_of_lines_are_numpys(n: int, k: int, dtypes: Any, mode: Any
             got, expected = fn(lazy, v, mode), fn(a, v, mode)
             assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
             np.testing.assert_allclose(got.compute(**run), expected, rtol=1e-5)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "u8", "f4"])
+def test_weights_may_be_bools(dtype: str) -> None:
+    a, v = (20 * np.arange(20)).astype(dtype), np.array([True, True, False])
+    for fn in (np.convolve, np.correlate):
+        same(fn(cf.open(a), v, "full").compute(device="cpu"), fn(a, v, "full"))  # type: ignore[attr-defined]
