@@ -299,10 +299,15 @@ def test_of_dask_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["i1", "f2", "f8"])
 def test_bytes_of_whole_elements_are_shuffled_in_format_2(dtype: str, tmp_path: Path) -> None:
     x = np.arange(30).astype(dtype)
-    cf.copy(x, cf.NewArray(tmp_path / "u.zarr", zarr_format=2, filters="shuffle", chunks=5), device="cpu")
-    found = zarr.open_array(tmp_path / "u.zarr", mode="r")
-    np.testing.assert_array_equal(found[:], x)
-    assert found.filters[0].elementsize == x.itemsize
+    for name, filters in (("u.zarr", "shuffle"), ("v.zarr", {"id": "shuffle"})):
+        cf.copy(x, cf.NewArray(tmp_path / name, zarr_format=2, filters=filters, chunks=5), device="cpu")
+        found = zarr.open_array(tmp_path / name, mode="r")
+        np.testing.assert_array_equal(found[:], x)
+        assert found.filters[0].elementsize == x.itemsize
+    with pytest.raises(ArgumentError, match="no whole number of 3 bytes"):
+        cf.copy(
+            x, cf.NewArray(tmp_path / "w.zarr", zarr_format=2, filters=numcodecs.Shuffle(3), chunks=5), device="cpu"
+        )
 
 
 # -- HDF5 ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -161,26 +162,38 @@ def _defaults(dtype: np.dtype) -> tuple[Any, ...]:
 def _filters(said: NewArray, version: Version, spec: ArraySpec) -> dict[str, Any]:
     """What is done before chunks are compressed. Format 3 has no order of elements but by such a step."""
     plain = isinstance(said.filters, str) and said.filters == "auto"
-    made = [] if plain else [_codec(each, version, "filters") for each in listed(said.filters)]
-    for given, codec in zip(() if plain else listed(said.filters), made, strict=False):
-        if given == "shuffle" and version == 2:  # format 3 takes it from the dtype
-            codec.elementsize = spec.dtype.itemsize
+    made = [] if plain else [_codec(each, version, "filters", spec.dtype.itemsize) for each in listed(said.filters)]
+    for codec in made if version == 2 else ():
+        _check_shuffle(codec, spec)
     ndim = len(spec.shape)
     if version == 3 and said.order == "F" and ndim > 1:
         made = [TransposeCodec(order=tuple(range(ndim))[::-1]), *made]
     return {"filters": tuple(made)} if made or not plain else {}
 
 
-def _codec(given: Any, version: Version, option: str) -> Any:
+def _check_shuffle(codec: Any, spec: ArraySpec) -> None:
+    """Refuse to shuffle elements of another size, of which a chunk does not hold a whole number."""
+    size = getattr(codec, "elementsize", 1)
+    if spec.chunks is not None and math.prod(spec.chunks) * spec.dtype.itemsize % size:
+        raise ArgumentError(
+            f"filters={codec!r}: chunks of {spec.chunks} {spec.dtype} hold no whole number of {size} bytes: say "
+            f'"shuffle", which takes {spec.dtype.itemsize}'
+        )
+
+
+def _codec(given: Any, version: Version, option: str, itemsize: int = 1) -> Any:
     """A codec of a format, as zarr takes it; only what may be read again."""
     codec = named(given)
     known = codec.as_zarr_2 if version == 2 else codec.as_zarr_3
+    if version == 2 and known["id"] == "shuffle":
+        known = {"elementsize": itemsize, **known}  # format 3 takes it from the dtype
     name, how = (known["id"], known) if version == 2 else (known["name"], known["configuration"])
     try:
         check_codec(name, how, version, "")
         if isinstance(given, Codec) and version == 3:
             return given  # what it has left to the dtype is not in its words
-        made = numcodecs.get_codec(codec.as_zarr_2) if version == 2 or name.startswith("numcodecs.") else None
+        words = known if version == 2 else codec.as_zarr_2
+        made = numcodecs.get_codec(words) if version == 2 or name.startswith("numcodecs.") else None
         return made if version == 2 else known
     except ReadError as error:
         raise ArgumentError(
