@@ -36,13 +36,15 @@ def temporaries(nbytes: int, block: int, page: int) -> int:
     return rounded(nbytes + max(2 * page, wasted * -(-nbytes // max(block, 1))), page)
 
 
-def shared_page(page: int) -> int:
-    """Bytes of the page that small buffers share, and nobody counts, where memory is handed out in pages.
+def uncounted(page: int) -> int:
+    """Bytes that nobody counts where memory is handed out in pages.
 
-    >>> shared_page(512), shared_page(2 << 20)
-    (0, 2097152)
+    They are of the page that small buffers share, and of one for kernels that a device loads while a run goes on.
+
+    >>> uncounted(512), uncounted(2 << 20) >> 20
+    (0, 4)
     """
-    return page if page > ALIGNMENT else 0
+    return 2 * page if page > ALIGNMENT else 0
 
 
 OBJECTS, OBJECTS_FROM, OBJECTS_SHARE = 320 << 10, 1 << 20, 6
@@ -75,8 +77,8 @@ class Projection:
         Landing places for pieces that the device scatters into, or gathers from, a block; where the device shares
         the host's memory, what stores take to encode and decode their chunks.
     reserve : int
-        What the device's libraries take outside the run's pool, and the page that small buffers share; where the device
-        shares the host's memory, what Python's objects take.
+        What the device's libraries take outside the run's pool, and pages that nobody counts; where the device shares
+        the host's memory, what Python's objects take.
     decoding : int
         Where the device decodes: chunks as they come and as they are decoded, and what the decoder takes besides.
     """

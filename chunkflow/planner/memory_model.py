@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from chunkflow.core.grid import Grid
-from chunkflow.core.memory import ALIGNMENT, Projection, rounded, shared_page, temporaries
+from chunkflow.core.memory import ALIGNMENT, Projection, rounded, temporaries, uncounted
 from chunkflow.core.nest import Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.decode_batch import device_bytes
@@ -40,7 +40,7 @@ def projection(candidate: Candidate, blocks: BlockMemory, staging: int) -> Proje
     """Device memory of a candidate; `staging` is what the rings, or threads that code chunks, take."""
     problem, page = candidate.problem, candidate.problem.machine.page
     decoding = device_bytes(candidate.batches.values(), page)
-    return Projection(*blocks, staging, problem.aside + shared_page(page), decoding)
+    return Projection(*blocks, staging, problem.aside + uncounted(page), decoding)
 
 
 def _inputs(candidate: Candidate) -> int:

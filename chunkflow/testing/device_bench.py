@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from chunkflow.core.grid import Shape, permuted
-from chunkflow.core.memory import shared_page
+from chunkflow.core.memory import uncounted
 from chunkflow.core.pieces import Piece, pieces
 from chunkflow.devices.protocol import Block, Device, HostBuffer, Lane, Pool, shaped
 
@@ -139,4 +139,4 @@ class DeviceSuite:
 
     def pool(self, device: Device, nbytes: int) -> Pool:
         """A pool with so many bytes besides what libraries took."""
-        return device.pool(device.reserve + shared_page(device.machine.page) + nbytes)
+        return device.pool(device.reserve + uncounted(device.machine.page) + nbytes)

@@ -22,7 +22,7 @@ from cupy.cuda import cublas, runtime
 
 from chunkflow.core.halo import fill
 from chunkflow.core.machine import Machine
-from chunkflow.core.memory import Projection, rounded
+from chunkflow.core.memory import Projection, rounded, uncounted
 from chunkflow.core.pieces import Piece
 from chunkflow.devices import rates
 from chunkflow.devices.common import DeviceDefaults, Done
@@ -214,8 +214,8 @@ class CupyPool:
             yield
 
     def _left(self) -> int:
-        """Limit less the bytes of trials, the page of small buffers, and libraries, which may have taken more."""
-        return self.limit - self._device.reserve - rates.PAGE - self._tried[0]
+        """Limit less the bytes of trials, libraries, which may have taken more, and what nobody counts."""
+        return self.limit - self._device.reserve - uncounted(rates.PAGE) - self._tried[0]
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call, with the tables of FFT plans, which lie outside and go with the plans.
