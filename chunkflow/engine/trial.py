@@ -215,7 +215,7 @@ def run_trial(
         target = min(target, MOST_AT_ONCE)
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
-    caps = _within_block(_within_chunks(nest, sources, target), block, LEAST_BYTES // itemsize)
+    caps = _within_block(_within_chunks(nest, sources, target), block)
     least = [max(u, 1) for u in units]
 
     def box_of(size: int) -> Shape:
@@ -275,19 +275,15 @@ def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
     return sides(bisect_right(range(1, longest + 1), target, key=lambda n: math.prod(sides(n))))
 
 
-def _within_block(caps: Shape, block: Sides | None, least: int) -> Shape:
-    """Extents within a block whose sides are fixed; they are doubled until it has `least` elements.
+def _within_block(caps: Shape, block: Sides | None) -> Shape:
+    """Extents within a block whose sides are fixed.
 
-    >>> _within_block((800, 900), (None, 7), 4000), _within_block((800, 900), (3, 100), 4000)
-    ((800, 7), (12, 400))
+    >>> _within_block((800, 900), (None, 7))
+    (800, 7)
     """
-    fixed = block or (None,) * len(caps)
-    times = 1
-    while True:
-        sides = tuple(n if side is None else min(n, side * times) for n, side in zip(caps, fixed, strict=True))
-        if sides == caps or math.prod(sides) >= least:
-            return sides
-        times *= 2
+    return tuple(
+        n if side is None else min(n, side) for n, side in zip(caps, block or (None,) * len(caps), strict=True)
+    )
 
 
 def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Shape:

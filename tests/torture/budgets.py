@@ -50,6 +50,7 @@ from support.budgets import DriverMemory
 from zarr.codecs import BloscCodec, ZstdCodec
 
 import chunkflow as cf
+from torture.operations import OPERATIONS, Data
 
 
 class Limits(NamedTuple):
@@ -69,258 +70,6 @@ HEAP = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
 
 SLACK = {"traced": 0, "process": 3 << 20, "driver": 0}
 """Bytes beside the budget by each figure: a process has stacks, and what its heap keeps."""
-
-
-class Data(NamedTuple):
-    """An array in a file."""
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-class Operation(NamedTuple):
-    """An operation on an array in a file: called with it, a directory for outputs, random numbers and options."""
-
-    name: str
-    run: Callable[[Data, str, random.Random, dict[str, Any]], Any]
-    dtypes: tuple[str, ...] = ("f4", "f8", "i4", "u2")
-    dims: tuple[int, ...] = (1, 2, 3)
-
-
-# -- Operations ----------------------------------------------------------------------------------------------
-
-
-def neighbours(block: Any) -> Any:
-    """The mean of two neighbours along the first axis, and a halo of one along each."""
-    inner = tuple(slice(1, -1) for _ in block.shape[1:])
-    return (block[(slice(None, -2), *inner)] + block[(slice(2, None), *inner)]) / 2
-
-
-def smoothed(block: Any) -> Any:
-    """The same, of the block's shape."""
-    found = block.copy()
-    found[tuple(slice(1, -1) for _ in block.shape)] = neighbours(block)
-    return found
-
-
-def greedy(block: Any) -> Any:
-    """A function with several temporaries of its block's size."""
-    a, b, c = block * 2.0, block + 1.0, np.sqrt(np.abs(block) + 1.0)
-    return a + b * c
-
-
-def _axis(x: Data, r: random.Random) -> int:
-    return r.randrange(len(x.shape))
-
-
-def _axes(x: Data, r: random.Random) -> Any:
-    return r.choice([None, _axis(x, r), _axis(x, r)])
-
-
-def _out(folder: str, r: random.Random) -> str:
-    return f"{folder}/y{r.choice(['.npy', '.zarr', '.h5:/y'])}"
-
-
-def _chunks(x: Data, folder: str, r: random.Random, how: dict[str, Any]) -> float:
-    with cf.chunks(x.path, **how) as stream:
-        return float(sum(float(chunk.data.max()) for chunk in stream))
-
-
-def _reductions() -> list[Operation]:
-    names = ["sum", "mean", "std", "var", "min", "max", "ptp", "prod", "count_nonzero", "any", "all"]
-    names += ["nansum", "nanmean", "nanmax", "nanstd"]
-
-    def of(name: str) -> Operation:
-        def run(x: Data, folder: str, r: random.Random, how: dict[str, Any]) -> Any:
-            return getattr(cf, name)(x.path, axis=_axes(x, r), out=_out(folder, r), **how)
-
-        return Operation(name, run)
-
-    return [of(name) for name in names]
-
-
-def _lazy(name: str, make: Callable[[Any, Data, random.Random], Any], **facts: Any) -> Operation:
-    """An expression, which is stored."""
-
-    def run(x: Data, folder: str, r: random.Random, how: dict[str, Any]) -> Any:
-        made = make(cf.open(x.path), x, r)
-        if isinstance(made, tuple):
-            return cf.store(list(made), [f"{folder}/y{i}.zarr" for i in range(len(made))], **how)
-        return cf.store(made, _out(folder, r), **how)
-
-    return Operation(name, run, **facts)
-
-
-def _eager(name: str, call: Callable[..., Any], **facts: Any) -> Operation:
-    """A function of the array and random numbers that takes ``out=``."""
-
-    def run(x: Data, folder: str, r: random.Random, how: dict[str, Any]) -> Any:
-        return call(x, r, out=_out(folder, r), **how)
-
-    return Operation(name, run, **facts)
-
-
-def _kept(name: str, call: Callable[..., Any], **facts: Any) -> Operation:
-    """A function that returns its result in memory."""
-    return Operation(name, lambda x, folder, r, how: call(x, r, **how), **facts)
-
-
-def ones(*shape: int) -> Any:
-    """An array of the caller's, which takes no memory."""
-    return np.broadcast_to(np.float32(1), shape)
-
-
-def _convolve(x: Data, r: random.Random, **how: Any) -> Any:
-    return cf.fft.convolve(x.path, np.ones([min(n, 5) for n in x.shape], x.dtype), mode="same", **how)
-
-
-def _some(n: int, r: random.Random) -> np.ndarray:
-    """Places along an axis: sorted or not, few or many. They are the caller's, so they are not to weigh much."""
-    rng = np.random.default_rng(r.randrange(1 << 30))
-    found = rng.integers(0, n, max(1, min(20_000, int(n * r.choice([0.01, 0.3, 1.0])))))
-    return np.sort(found) if r.random() < 0.6 else found
-
-
-def _places(x: Any, data: Data, r: random.Random) -> Any:
-    axis = r.randrange(len(data.shape))
-    return x[(*(slice(None),) * axis, _some(data.shape[axis], r))] + 1
-
-
-def _points(x: Any, data: Data, r: random.Random) -> Any:
-    one = _some(data.shape[0], r)
-    return x[one, one % data.shape[1]] * 2
-
-
-def _histogram_lazy(x: Any, data: Data, r: random.Random) -> Any:
-    return np.histogram(x, r.choice([10, 100_000]), (0, 1000))[0]
-
-
-REAL, WHOLE, COMPLEX = ("f4", "f8"), ("u2", "i4"), ("f4", "f8", "c8")
-
-OPERATIONS: tuple[Operation, ...] = (
-    _eager("map", lambda x, r, **o: cf.map(np.negative, x.path, **o)),
-    _eager("map to another dtype", lambda x, r, **o: cf.map(lambda b: b.astype("f8"), x.path, **o)),
-    _eager("map with temporaries", lambda x, r, **o: cf.map(greedy, x.path, **o)),
-    _eager("map of two", lambda x, r, **o: cf.map(np.hypot, x.path, x.path, **o), dtypes=REAL),
-    _eager("map to a new axis", lambda x, r, **o: cf.map(lambda b: np.stack([b, b]), x.path, new_axis=0, **o)),
-    _eager("map without an axis", lambda x, r, **o: cf.map(lambda b: b.max(0), x.path, drop_axis=0, **o), dims=(2, 3)),
-    _eager(
-        "blockwise",
-        lambda x, r, **o: cf.blockwise(lambda b: b.max(1), "i", x.path, "ij", combine=np.maximum, **o),
-        dims=(2,),
-    ),
-    Operation("chunks", _chunks),
-    _eager(
-        "map_overlap",
-        lambda x, r, **o: cf.map_overlap(
-            neighbours, x.path, depth=1, boundary=r.choice(["nearest", "reflect", "periodic", 0]), trim=False, **o
-        ),
-        dtypes=REAL,
-    ),
-    _eager(
-        "map_overlap, iterated",
-        lambda x, r, **o: cf.map_overlap(
-            smoothed,
-            x.path,
-            depth=1,
-            boundary=r.choice(["nearest", "periodic", 0]),
-            iterations=r.choice([2, 4, 7]),
-            **o,
-        ),
-        dtypes=("f8",),
-    ),
-    _eager(
-        "map_overlap, four times",
-        lambda x, r, **o: cf.map_overlap(smoothed, x.path, depth=1, boundary="nearest", iterations=4, **o),
-        dtypes=("f8",),
-    ),
-    *_reductions(),
-    _eager("argmax", lambda x, r, **o: cf.argmax(x.path, axis=_axis(x, r), **o)),
-    _eager("nanargmin", lambda x, r, **o: cf.nanargmin(x.path, axis=_axis(x, r), **o), dtypes=REAL),
-    _eager("norm", lambda x, r, **o: cf.norm(x.path, axis=_axis(x, r), **o)),
-    _eager("average", lambda x, r, **o: cf.average(x.path, 0, ones(x.shape[0]), **o)),
-    _eager("reduction", lambda x, r, **o: cf.reduction(x.path, np.max, np.max, axis=_axis(x, r), **o)),
-    _eager("median", lambda x, r, **o: cf.median(x.path, axis=_axis(x, r), **o), dims=(2, 3)),
-    _kept("median of all", lambda x, r, **o: cf.median(x.path, **o)),
-    _eager(
-        "quantile", lambda x, r, **o: cf.quantile(x.path, [0.1, 0.9], axis=_axis(x, r), **o), dtypes=REAL, dims=(2, 3)
-    ),
-    _kept("quantile of all", lambda x, r, **o: cf.quantile(x.path, [0.1, 0.5, 0.9], **o), dtypes=REAL),
-    _eager("topk", lambda x, r, **o: cf.topk(x.path, r.choice([3, 50]), axis=_axis(x, r), **o)),
-    _kept("unique", lambda x, r, **o: cf.unique(x.path, return_counts=r.choice([True, False]), **o), dtypes=WHOLE),
-    _kept(
-        "bincount",
-        lambda x, r, **o: cf.bincount(x.path, minlength=r.choice([0, 300_000, 1_000_000]), **o),
-        dtypes=WHOLE,
-        dims=(1,),
-    ),
-    _kept(
-        "histogram",
-        lambda x, r, **o: cf.histogram(x.path, r.choice([10, 1000, 100_000]), r.choice([None, (0, 1000)]), **o),
-    ),
-    _kept("histogram of many bins", lambda x, r, **o: cf.histogram(x.path, 100_000, (0, 1000), **o)),
-    _kept("histogram of few bins", lambda x, r, **o: cf.histogram(x.path, 50, (0, 1000), **o)),
-    _kept("bincount of many", lambda x, r, **o: cf.bincount(x.path, minlength=200_000, **o), dtypes=WHOLE, dims=(1,)),
-    _kept("histogram by a rule", lambda x, r, **o: cf.histogram(x.path, "auto", **o), dtypes=REAL),
-    _lazy("histogram, lazy", _histogram_lazy),
-    Operation(
-        "label_statistics",
-        lambda x, folder, r, how: cf.label_statistics(x.path, x.path, r.choice(["mean", "max", "var"]), **how),
-        dtypes=WHOLE,
-    ),
-    _eager("cumsum", lambda x, r, **o: cf.cumsum(x.path, axis=_axis(x, r), **o)),
-    _eager("ffill", lambda x, r, **o: cf.ffill(x.path, axis=_axis(x, r), **o), dtypes=REAL),
-    _eager("cumsum of all", lambda x, r, **o: cf.cumsum(x.path, **o)),
-    _eager("maximum_accumulate", lambda x, r, **o: cf.maximum_accumulate(x.path, axis=_axis(x, r), **o)),
-    _eager("diff", lambda x, r, **o: cf.diff(x.path, axis=_axis(x, r), **o)),
-    _lazy("cumsums", lambda x, d, r: (np.cumsum(x, 0), np.cumsum(x * 2, len(d.shape) - 1))),
-    _lazy("cumsum of a cumsum", lambda x, d, r: np.cumsum(np.cumsum(x, 0), -1)),
-    _eager("gram", lambda x, r, **o: cf.gram(x.path, **o), dims=(2,), dtypes=REAL),
-    _eager("cov", lambda x, r, **o: cf.cov(x.path, rowvar=r.choice([True, False]), **o), dims=(2,)),
-    _eager("corrcoef", lambda x, r, **o: cf.corrcoef(x.path, rowvar=r.choice([True, False]), **o), dims=(2,)),
-    _eager(
-        "matmul",
-        lambda x, r, **o: cf.matmul(x.path, ones(x.shape[1], r.choice([1, 8, 100])), **o),
-        dims=(2,),
-        dtypes=REAL,
-    ),
-    _lazy("matmul of itself", lambda x, d, r: x.T @ x, dims=(2,), dtypes=REAL),
-    _eager("tensordot", lambda x, r, **o: cf.tensordot(x.path, x.path, len(x.shape), **o), dtypes=REAL),
-    _eager("einsum", lambda x, r, **o: cf.einsum("ij,ij->i", x.path, x.path, **o), dims=(2,), dtypes=REAL),
-    _eager("vecdot", lambda x, r, **o: cf.vecdot(x.path, x.path, **o), dtypes=REAL, dims=(2, 3)),
-    _eager("outer", lambda x, r, **o: cf.outer(x.path, np.arange(3.0), **o), dims=(1,), dtypes=REAL),
-    _eager("transpose", lambda x, r, **o: cf.transpose(x.path, **o), dims=(2, 3)),
-    _eager("flip", lambda x, r, **o: cf.flip(x.path, **o)),
-    _eager("roll", lambda x, r, **o: cf.roll(x.path, 77, _axis(x, r), **o)),
-    _eager("roll of all", lambda x, r, **o: cf.roll(x.path, 77, **o)),
-    _eager("repeat", lambda x, r, **o: cf.repeat(x.path, 2, _axis(x, r), **o)),
-    _eager("pad", lambda x, r, **o: cf.pad(x.path, 3, r.choice(["constant", "edge", "reflect"]), **o)),
-    _eager("concatenate", lambda x, r, **o: cf.concatenate([x.path, x.path], _axis(x, r), **o)),
-    _eager("stack", lambda x, r, **o: cf.stack([x.path, x.path], 0, **o)),
-    _eager("copy", lambda x, r, out, **o: cf.copy(x.path, out, **o)),
-    _eager(
-        "rechunk",
-        lambda x, r, out, **o: cf.rechunk(x.path, [r.choice([n, max(1, n // 3), min(n, 64)]) for n in x.shape],
-                                          out.replace(".npy", ".zarr"), **o),
-    ),
-    _lazy("reshape", lambda x, d, r: x.reshape(-1) * 2),
-    _lazy("index", lambda x, d, r: x[::-2] + 1),
-    _lazy("places", _places),
-    _lazy("points", _points, dims=(2, 3)),
-    _eager("take", lambda x, r, **o: cf.take(x.path, _some(x.shape[0], r), 0, **o)),
-    _lazy("minus its mean", lambda x, d, r: x - x.mean(r.choice([None, 0]))),
-    _lazy("elementwise", lambda x, d, r: np.where(x > 3, np.sqrt(np.abs(x)) * 2, x + 1)),
-    _lazy("several", lambda x, d, r: (x.sum(0), x * 2, x.mean(), np.maximum(x, 1))),
-    _lazy("median, lazy", lambda x, d, r: np.median(x, axis=_axis(d, r)), dims=(2, 3)),
-    _lazy("median of all, lazy", lambda x, d, r: x * 1.0 - np.median(x)),
-    _lazy("stencil of an expression", lambda x, d, r: cf.map_overlap(neighbours, x + 1, depth=1, boundary="nearest",
-                                                                   trim=False) * 2, dtypes=REAL),
-    _eager("fft", lambda x, r, **o: cf.fft.fft(x.path, axis=_axis(x, r), **o), dtypes=COMPLEX),
-    _eager("rfft", lambda x, r, **o: cf.fft.rfft(x.path, axis=_axis(x, r), **o), dtypes=REAL),
-    _eager("fftn", lambda x, r, **o: cf.fft.fftn(x.path, **o), dtypes=COMPLEX),
-    _eager("convolve", _convolve, dtypes=REAL),
-)  # fmt: skip
 
 
 # -- Arrays --------------------------------------------------------------------------------------------------
@@ -365,11 +114,12 @@ def drawn(number: int, seed: int, names: str = "", device: str = "cpu", most: in
     dtype, dims = r.choice(facts.dtypes), r.choice(facts.dims)
     elements = min(limits.largest, int(budget * r.uniform(1.2, 6))) // np.dtype(dtype).itemsize
     shape: list[int] = []
+    longest = math.isqrt(8 * budget // 4) if facts.squared else elements  # the result is not to fill a disk
     for left in range(dims, 1, -1):  # sides of several lengths
         side = int(min(elements // 4, 3000) ** r.uniform(0.3, 1)) + 3 if left > 1 else elements
         shape.append(side)
         elements = max(8, elements // side)
-    shape.append(elements)
+    shape.append(min(elements, longest))
     r.shuffle(shape)
     chunks = list(shape)
     target = int((32 << 10) * (budget / 4 / (32 << 10)) ** r.random()) // np.dtype(dtype).itemsize
@@ -484,7 +234,7 @@ def forked(work: Callable[[Callable[[Any], None]], Any], watch: bool = False) ->
 def multiply() -> None:
     """Let BLAS touch the buffers that it keeps, some MiB a thread: as code that is imported, they are no run's."""
     with ThreadPoolExecutor(2) as threads:
-        for dtype in REAL:
+        for dtype in ("f4", "f8"):
             x = np.ones((400, 400), dtype)
             list(threads.map(np.matmul, [x] * 2, [x] * 2))
 
