@@ -172,7 +172,7 @@ def _selected(x: Any, data: Data, r: random.Random) -> Any:
 
 
 def _looked_up(x: Any, data: Data, r: random.Random) -> Any:
-    return np.take(np.linspace(0, 1, 1001), x)
+    return cf.take(np.linspace(0, 1, 1001), x)
 
 
 def _interpolated(x: Any, data: Data, r: random.Random) -> Any:
@@ -184,9 +184,9 @@ def _masked(x: Any, data: Data, r: random.Random) -> Any:
     return x[x > r.choice([10, 500, 990])]
 
 
-def _written(x: Data, r: random.Random, **how: Any) -> Any:
-    index: Any = r.choice([slice(1, None, 3), cf.open(x.path) > 500, np.arange(min(100, x.shape[0]))])
-    return cf.put(x.path, index, 0, **how)
+def _written(x: Any, data: Data, r: random.Random) -> Any:
+    index: Any = r.choice([slice(1, None, 3), x > 500, np.arange(min(100, data.shape[0]))])
+    return cf.put(x, index, 0)
 
 
 def _counted_together(x: Data, r: random.Random, **how: Any) -> Any:
@@ -338,9 +338,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _kept("median, roughly", lambda x, r, **o: cf.quantile(x.path, [0.5, 0.9], approx=0.01, **o), dtypes=REAL),
     _kept("histogram2d", _counted_together, dtypes=REAL),
     _lazy("masked", _masked),
-    _kept("nonzero", lambda x, r, **o: cf.flatnonzero(cf.open(x.path) > 995, **o)),
-    _eager("extract", lambda x, r, **o: cf.extract(cf.open(x.path) > 500, x.path, **o)),
-    _eager("put", _written),
+    _eager("nonzero", lambda x, r, **o: cf.flatnonzero(x.path, **o)),
+    _lazy("extract", lambda x, d, r: np.extract(x > 500, x)),
+    _lazy("put", _written),
     _lazy("looked up", _looked_up, dtypes=WHOLE),
     _lazy("select", _selected),
     _lazy("interpolated", _interpolated, dtypes=REAL),
