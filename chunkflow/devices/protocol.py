@@ -251,8 +251,11 @@ class Pool(Protocol):
     def active(self) -> AbstractContextManager[None]:
         """Serve allocations of the calling thread from the pool."""
 
-    def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
-        """Call `fn`; return its result and the peak of its allocations in bytes."""
+    def measure(self, fn: Callable[[], T], most: int | None = None) -> tuple[T, int]:
+        """Call `fn`; return its result and the peak of its allocations in bytes.
+
+        Memory runs out where they pass `most`, as far as the device counts them meanwhile, or the pool's own limit.
+        """
 
     def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
         """Host memory for staging. Once given back it is kept for the next run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -16,6 +16,7 @@ import numpy as np
 from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.halo import fill
+from chunkflow.core.memory import OBJECTS_FROM, own_objects
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
@@ -63,6 +64,10 @@ FEW_BESIDE = 8
 
 COUNTS, GROWN = 16 << 10, 1.05
 """Counts in a trial of more of them; and by which factor memory may grow beyond what follows from it."""
+
+
+Measure = Callable[[Callable[[], Any]], tuple[Any, int]]
+"""A call, and the peak of its allocations."""
 
 
 MOST_KNOWN = 256
@@ -156,9 +161,7 @@ def frugal_trial(
     inner = math.prod(nest.extents[a] for a in nest.whole)
     if nest.scan is not None and inner > _most_bytes(device, budget):
         # The least block of a scan of all elements is a row, which may be more than there is room for.
-        most = max(1, int(SHORT ** (1 / len(nest.whole))))
-        short = replace(nest, extents=tuple(min(n, most) if a in nest.whole else n for a, n in enumerate(nest.extents)))
-        seen = cached_trial(kernel, short, **known)
+        seen = cached_trial(kernel, _shortened(nest, SHORT), **known)
         box = tuple(
             n if a in nest.whole else side for a, (n, side) in enumerate(zip(nest.extents, seen.box, strict=True))
         )
@@ -177,7 +180,29 @@ def frugal_trial(
                 workspace=first.workspace + GROWN * grown,
                 state=tuple(map(max, first.state, second.state)),
             )
+    short = _shortened(nest, SHORT)
+    of_few = kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole}) if short != nest else None
+    if of_few is not None:
+        one = math.prod(short.extents[a] for a in nest.whole)  # a single line: it may take the same beside any number
+        seen = run_trial(of_few, short, sources, device, pool, budget, most=one)
+        if inner * (seen.workspace + sum(s.spec.dtype.itemsize for s in sources)) > _room(budget):
+            box = tuple(n if a in nest.whole else 1 for a, n in enumerate(nest.extents))
+            return replace(seen, box=box, shapes=_lengthened(seen.shapes, short, nest))
     return cached_trial(kernel, nest, **known)
+
+
+def _room(budget: int) -> int:
+    """Bytes that a trial may take: smaller budgets bound the blocks of the run alone."""
+    return max(bytes_to_try(budget), OBJECTS_FROM)
+
+
+def _block_bytes(nest: LoopNest, sources: Sequence[Source], box: Region) -> int:
+    """Bytes of the operands' blocks that a trial makes; those in memory are views."""
+    return sum(
+        math.prod(grid.shape_of(operand.region(box))) * source.spec.dtype.itemsize
+        for source, operand in zip(sources, nest.operands, strict=True)
+        if operand.halo or not source.spec.storage.in_memory
+    )
 
 
 def _most_bytes(device: Device, budget: int) -> int:
@@ -230,9 +255,10 @@ def run_trial(
                 break
             sides = shrunk
         if nest.has_halo and nest.volume(sides) * itemsize > max(budget, STAGED_BYTES):
-            needed = nest.volume(sides) * itemsize
+            takes = nest.volume(sides) * itemsize
+            needed = takes + own_objects(takes)
             raise BudgetError(
-                f"a block of {sides} with its halo takes {format_bytes(needed)} and the budget is "
+                f"a block of {sides} with its halo takes {format_bytes(takes)} and the budget is "
                 f"{format_bytes(budget)} ({budget} bytes): raise budget= well above that, or use a smaller depth",
                 needed=needed,
                 limit=budget,
@@ -241,21 +267,27 @@ def run_trial(
         if even:
             sides = tuple(n if a in nest.whole or not n else 1 << n.bit_length() - 1 for a, n in enumerate(sides))
         box = grid.whole(sides)
-        asked, wanted = None, ""
-        try:
-            return _measure(kernel, nest, sources, device, pool, box)
-        except BaseException as error:
-            if not device.is_out_of_memory(error):
-                add_note(error, (0,) * len(box), placed(kernel, box), device)
-                error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
-                raise
-            asked, wanted = device.bytes_asked(error), shortage(error, device)
+        held = _block_bytes(nest, sources, box)
+        needed, wanted = held, f"The block alone takes {format_bytes(held)}."
+        most = None if device.machine.staged else _room(budget) - held  # staged ones have a pool with a limit
+        if most is None or most >= 0:
+            try:
+                return _measure(kernel, nest, sources, device, pool, box, most)
+            except BaseException as failed:
+                if not device.is_out_of_memory(failed):
+                    add_note(failed, (0,) * len(box), placed(kernel, box), device)
+                    failed.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
+                    raise
+                asked, wanted = device.bytes_asked(failed), shortage(failed, device)
+                needed = (asked or 0) + (held if most is not None else 0)
         if math.prod(sides) <= math.prod(least):
             taken = f", of which libraries have taken {format_bytes(device.reserve)}" if device.reserve else ""
             raise BudgetError(
                 f"fn runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
-                f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget=, or let fn allocate less",
-                needed=asked,
+                f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget="
+                + (f" to more than {needed}" if needed > budget else "")
+                + ", or let fn allocate less",
+                needed=needed or None,
                 limit=budget,
             )
         target = math.prod(sides) // 8
@@ -299,8 +331,20 @@ def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Sh
     return tuple(caps) if math.prod(caps) >= min(target, math.prod(nest.extents)) // 4 else nest.extents
 
 
+def _shortened(nest: LoopNest, most: int) -> LoopNest:
+    """A nest whose whole axes have at most so many elements together."""
+    side = max(1, int(most ** (1 / max(len(nest.whole), 1))))
+    return replace(nest, extents=tuple(min(n, side) if a in nest.whole else n for a, n in enumerate(nest.extents)))
+
+
+def _lengthened(shapes: Sequence[Shape], short: LoopNest, nest: LoopNest) -> tuple[Shape, ...]:
+    """Shapes of results of whole lines, from those of shorter ones."""
+    longer = {short.extents[a]: nest.extents[a] for a in nest.whole}
+    return tuple(tuple(longer.get(n, n) for n in shape) for shape in shapes)
+
+
 def _measure(
-    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, box: Region
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, box: Region, most: int | None
 ) -> Trial:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
@@ -310,11 +354,12 @@ def _measure(
             if operand.halo and device.machine.staged:  # as for every block, so that the driver's memory for it counts
                 pool.measure(partial(_rim, block, operand.region(box), operand))
         index = (0,) * len(sides)
+        measure = partial(pool.measure, most=most)
         with interrupts.allowed(), trial():
             if isinstance(kernel, SubNestKernel):
-                seen = _steady([_call(kernel, blocks, nest, sides, index, box, pool) for _ in range(TRIALS)])
+                seen = _steady([_call(kernel, blocks, nest, sides, index, box, measure) for _ in range(TRIALS)])
             else:
-                seen = _call(kernel, blocks, nest, sides, index, box, pool)
+                seen = _call(kernel, blocks, nest, sides, index, box, measure)
         values = seen.values
         if not values:
             raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
@@ -390,14 +435,14 @@ def _rounded(n: float) -> float:
 
 
 def _call(
-    kernel: Kernel, blocks: Sequence[Any], nest: LoopNest, sides: Shape, index: Shape, box: Region, pool: Pool
+    kernel: Kernel, blocks: Sequence[Any], nest: LoopNest, sides: Shape, index: Shape, box: Region, measure: Measure
 ) -> _Seen:
     """Call the kernel on one box, and finish what it folds."""
     grid = Grid(nest.extents, sides)
     if kernel.kind is Kind.MULTI:
         several = cast(MultiKernel, kernel)
         empty = [None for part in several.parts if part is not None]
-        (found, stored), peak = pool.measure(lambda: several.step(empty, blocks, nest, grid, index, box))
+        (found, stored), peak = measure(lambda: several.step(empty, blocks, nest, grid, index, box))
         temporary = _temporary(peak - _nbytes(stored), sum(map(_nbytes, found)))
         values: list[Any] = []
         passed = []
@@ -407,24 +452,24 @@ def _call(
                 passed.append(0.0)
                 continue
             nbytes, value = _nbytes(found[0]), found.pop(0)
-            results, more = pool.measure(partial(part.finish, value, nest, box))
+            results, more = measure(partial(part.finish, value, nest, box))
             passed.append(nbytes + max(more - _nbytes(results), 0.0))
             values += _results(results)[0]
             del results, value
         return _Seen(values, len(values) > 1, temporary, tuple(passed))
     if kernel.kind is Kind.FOLD:
         fold = cast(Fold, kernel)
-        value, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
+        value, peak = measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
         state = _nbytes(value)
-        result, more = pool.measure(lambda: fold.finish(value, nest, box))
+        result, more = measure(lambda: fold.finish(value, nest, box))
         passes = state + max(more - _nbytes(result), 0)
         return _Seen(*_results(result), _temporary(peak, state), (passes,))
     if kernel.kind is Kind.CARRY:
         carry = cast(Carry, kernel)
-        (result, value), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
+        (result, value), peak = measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
         state = _nbytes(value)
         return _Seen(*_results(result), max(peak - _nbytes(result) - state, 0), (state,))
-    result, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
+    result, peak = measure(lambda: kernel(blocks, nest, grid, index, box))
     values, is_tuple = _results(result)
     # A result without its halo holds the halo too, which is most of it in a flat block: all of the peak is temporary.
     kept = 0 if nest.has_halo and any(map(_is_cut, values)) else _nbytes(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,11 @@ class Widened(Kernel):
                         f"fn returned shape {shape}; new_axes says {expected} along axis {axis}, not {got}"
                     )
         return results
+
+    def shortened(self, lengths: Mapping[int, int]) -> Widened | None:
+        block = self.block.shortened(lengths) if isinstance(self.block, Kernel) else None
+        known = tuple(None if n is None else lengths.get(n, n) for n in self.lengths)
+        return None if block is None else replace(self, block=block, lengths=known)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,9 @@ class MapKernel(Kernel):
     def libraries(self) -> frozenset[Library]:
         return libraries_of(self.fn)
 
+    def shortened(self, lengths: Mapping[int, int]) -> MapKernel | None:
+        return self if getattr(self.fn, "any_length", False) else None
+
     @property
     def is_ufunc(self) -> bool:
         return isinstance(self.fn, np.ufunc)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from types import FunctionType
@@ -128,6 +128,13 @@ class Kernel(ABC):
 
     def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
         """Shape of each result, where axes that no block cuts decide on it: a trial needs no block as long as these."""
+        return None
+
+    def shortened(self, lengths: Mapping[int, int]) -> Kernel | None:
+        """The kernel for lines that are shorter along axes that no block cuts, by their lengths; None if there is none.
+
+        A trial of few elements then tells what long lines take.
+        """
         return None
 
     @property

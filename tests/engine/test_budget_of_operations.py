@@ -81,6 +81,39 @@ MOVES = [
 """What is put together from others as it is read; on the CPU, whatever the device."""
 
 
+LINES: dict[str, Callable[..., Any]] = {
+    "sort": lambda x, **o: cf.sort(x, axis=0, **o),
+    "argsort": lambda x, **o: cf.argsort(x, axis=0, **o),
+    "mode": lambda x, **o: cf.mode(x, axis=0, **o),
+    "median of groups": lambda x, **o: cf.groupby_reduce(
+        x, x, func="median", expected_groups=[0, 0.5, 1], isbin=True, axis=0, **o
+    ),
+    "unique": lambda x, **o: cf.unique(x, **o),
+    "a function": lambda x, **o: cf.map(lambda b: np.sort(b, axis=0)[-1], x, drop_axis=0, **o),
+}
+
+
+@pytest.mark.parametrize("operation", LINES)
+def test_lines_that_do_not_fit_are_refused_within_the_budget(operation: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((200_000, 2))
+    np.save(tmp_path / "x.npy", x)
+
+    def refused(budget: int) -> cf.BudgetError:
+        with pytest.raises(cf.BudgetError) as caught:
+            LINES[operation](tmp_path / "x.npy", budget=budget, device="cpu")
+        return caught.value
+
+    refused(3 * MB // 2)  # imports
+    gc.collect()
+    with traced() as peak:
+        smallest = refused(3 * MB // 2).smallest
+        assert peak() <= 3 * MB // 2
+    if operation != "a function":  # which is not called with what it would never see
+        assert smallest is not None
+        refused(smallest - (smallest >> 3))
+        LINES[operation](tmp_path / "x.npy", budget=smallest, device="cpu")
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
 @pytest.mark.parametrize("operation", [*OPERATIONS, *MOVES], ids=lambda o: o.name)

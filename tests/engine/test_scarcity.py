@@ -113,7 +113,8 @@ def test_a_function_that_needs_more_than_there_is_for_one_element_says_how_much(
         cf.map(fn, X, budget="1GB", device=scarce(True, lambda: 2 << 30))
     assert str(caught.value) == (
         "fn runs out of memory on a block of (1, 1), the smallest that there is. It asked for 1.00 TB (1000000000000 "
-        "bytes). The budget is 1.00 GB (1000000000 bytes): raise budget=, or let fn allocate less"
+        "bytes). The budget is 1.00 GB (1000000000 bytes): raise budget= to more than 1000000000000, or let fn "
+        "allocate less"
     )
     assert (caught.value.needed, caught.value.limit) == (ONE_TB, 10**9)
 

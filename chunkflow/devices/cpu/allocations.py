@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 _RAW = 0  # PYMEM_DOMAIN_RAW
 
+ENDLESS = (1 << 63) - 1
+"""No limit, for `counted`."""
+
 
 class _Allocator(ctypes.Structure):
     """PyMemAllocatorEx."""
@@ -44,14 +47,14 @@ _own = False
 _counted = getattr(staging, "counted", None)
 
 
-def peak(fn: Callable[[], T]) -> tuple[T, int]:
+def peak(fn: Callable[[], T], limit: int | None = None) -> tuple[T, int]:
     """Call `fn`; return its result and the peak of its allocations in bytes.
 
     Calls may overlap or be nested: each counts what is allocated during it. With tracing these are the allocations of
-    all threads; otherwise those of NumPy in the calling thread.
+    all threads; otherwise those of NumPy in the calling thread, which has a `MemoryError` where they pass the limit.
     """
     if _counted is not None:
-        found: tuple[T, int] | None = _counted(fn)
+        found: tuple[T, int] | None = _counted(fn, ENDLESS if limit is None else limit)
         if found is not None:  # else `_transfer` does not know the functions of this NumPy
             return found
     return _traced(fn)
@@ -60,7 +63,7 @@ def peak(fn: Callable[[], T]) -> tuple[T, int]:
 def counted(fn: Callable[[], T]) -> tuple[T, int | None]:
     """The same of NumPy in the calling thread, where that costs next to nothing; else the result and None."""
     if _counted is not None:
-        found: tuple[T, int] | None = _counted(fn)
+        found: tuple[T, int] | None = _counted(fn, ENDLESS)
         if found is not None:
             return found
     return fn(), None

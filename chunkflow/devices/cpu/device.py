@@ -257,9 +257,9 @@ class NumpyPool:
         """Nothing to do: NumPy allocates from the system."""
         return nullcontext()
 
-    def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
+    def measure(self, fn: Callable[[], T], most: int | None = None) -> tuple[T, int]:
         """Peak of NumPy's allocations during a call, by the calling thread where `_transfer` was built."""
-        return allocations.peak(fn)
+        return allocations.peak(fn, most)
 
     def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
         buffers = [HostBuffer(np.empty(nbytes, np.uint8)) for _ in range(number)]
@@ -345,6 +345,9 @@ class NumpyDevice(DeviceDefaults):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
+
+    def bytes_asked(self, error: BaseException) -> int | None:
+        return getattr(error, "_total_size", None)  # of NumPy's, which says it in its message too
 
 
 @cache

@@ -217,7 +217,7 @@ class CupyPool:
         """Limit less the bytes of trials, libraries, which may have taken more, and what nobody counts."""
         return self.limit - self._device.reserve - uncounted(rates.PAGE) - self._tried[0]
 
-    def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
+    def measure(self, fn: Callable[[], T], most: int | None = None) -> tuple[T, int]:
         """Peak of the pool's use during a call, with the tables of FFT plans, which lie outside and go with the plans.
 
         What stays outside is added to the device's reserve.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,14 @@ class Distinct(Fold):
     room: int
     places: bool = False
 
+    @property
+    def most_counts(self) -> int:
+        return self.room
+
+    def with_fewer(self, share: float) -> tuple[Distinct, dict[int, int]]:
+        few = max(2, math.ceil(share * self.room))
+        return replace(self, room=few), {few: self.room}
+
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
@@ -67,11 +76,14 @@ class Distinct(Fold):
         if x.dtype.kind == "f":  # both zeros are one value
             x = x + x.dtype.type(0)
         keys = to_keys(x).reshape(-1)
-        if not nest.outputs:  # in the trial call: as many different keys as there may be, which take most
-            keys = (np.arange(keys.size, like=keys) % self.room).astype(keys.dtype)
-        new = self._checked(_placed(keys, x.shape, nest, box) if self.places else _counted(keys))
-        if not nest.outputs:  # later values may be as long as this
-            return self._padded(new)
+        if not nest.outputs:  # in the trial call: all differ, which takes most, also where it is then found too many
+            keys = np.arange(keys.size, like=keys).astype(keys.dtype)
+        new = _placed(keys, x.shape, nest, box) if self.places else _counted(keys)
+        if not nest.outputs:  # later values may be as long as there is room
+            return self._padded(tuple([a[: self.room] for a in new]))
+        if (number := len(new[0])) > self.room:
+            del x, keys, new  # the error would keep them while other blocks go on
+            raise TooManyValuesError(number)
         return new if value is None else self.combine(value, new)
 
     def combine(self, left: Value, right: Value) -> Value:

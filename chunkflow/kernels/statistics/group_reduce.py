@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -667,6 +667,7 @@ class GroupQuantiles:
     result: np.dtype
     fill: Any
     least: int
+    any_length: ClassVar[bool] = True
 
     def __call__(self, block: Any, *keys: Any) -> Any:
         segments = Segments(self.groups.table(block), self.groups.codes(keys, block.shape))

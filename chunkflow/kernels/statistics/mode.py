@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class ModeOfLines:
     axes: tuple[int, ...]
     keepdims: bool
     omit: bool
+    any_length: ClassVar[bool] = True
 
     def __call__(self, block: Any) -> tuple[Any, Any]:
         kept = tuple(a for a in np.arange(block.ndim).tolist() if a not in self.axes)

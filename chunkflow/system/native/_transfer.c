@@ -858,13 +858,19 @@ typedef struct {
     Handler handler;
     Allocator below;  /* which does the work */
     PyObject *owner;  /* the capsule of that one */
-    int64_t live, most;
+    int64_t live, most, limit;  /* at this moment, at once so far, and at most */
 } Counter;
 
 /* Whoever has a block resized does not say how large it was, so that is kept in front of it; in a cache line of its
  * own, for the block to be aligned as well as the handler below would have it.
  */
 enum { FRONT = 64 };
+
+/* Whether there is room for so many bytes more. Threads that ask at the same time may all be told so. */
+static int has_room(Counter *c, size_t before, size_t nbytes) {
+    return nbytes <= SIZE_MAX - FRONT &&
+           (nbytes <= before || nbytes - before <= (size_t)c->limit - (size_t)__atomic_load_n(&c->live, __ATOMIC_RELAXED));
+}
 
 static void *made(Counter *c, char *front, size_t before, size_t nbytes) {
     if (!front) return NULL;
@@ -878,22 +884,22 @@ static void *made(Counter *c, char *front, size_t before, size_t nbytes) {
 
 static void *count_malloc(void *of, size_t nbytes) {
     Counter *c = of;
-    return nbytes > SIZE_MAX - FRONT ? NULL : made(c, c->below.malloc(c->below.of, FRONT + nbytes), 0, nbytes);
+    return has_room(c, 0, nbytes) ? made(c, c->below.malloc(c->below.of, FRONT + nbytes), 0, nbytes) : NULL;
 }
 
 static void *count_calloc(void *of, size_t number, size_t each) {
     Counter *c = of;
     size_t nbytes;
-    if (__builtin_mul_overflow(number, each, &nbytes) || nbytes > SIZE_MAX - FRONT) return NULL;
+    if (__builtin_mul_overflow(number, each, &nbytes) || !has_room(c, 0, nbytes)) return NULL;
     return made(c, c->below.calloc(c->below.of, 1, FRONT + nbytes), 0, nbytes);
 }
 
 static void *count_realloc(void *of, void *block, size_t nbytes) {
     Counter *c = of;
     if (!block) return count_malloc(of, nbytes);
-    if (nbytes > SIZE_MAX - FRONT) return NULL;
     char *front = (char *)block - FRONT;
     size_t before = *(size_t *)front;
+    if (!has_room(c, before, nbytes)) return NULL;
     return made(c, c->below.realloc(c->below.of, front, FRONT + nbytes), before, nbytes);
 }
 
@@ -912,7 +918,10 @@ static void forget(PyObject *capsule) {
     free(c);
 }
 
-static PyObject *py_counted(PyObject *self, PyObject *fn) {
+static PyObject *py_counted(PyObject *self, PyObject *args) {
+    PyObject *fn;
+    long long limit;
+    if (!PyArg_ParseTuple(args, "OL", &fn, &limit)) return NULL;
     PyObject *module = PyImport_ImportModule("numpy._core._multiarray_umath");
     PyObject *table = module ? PyObject_GetAttrString(module, "_ARRAY_API") : NULL;
     void **numpy = table ? PyCapsule_GetPointer(table, NULL) : NULL;  /* lives as long as the process */
@@ -935,7 +944,7 @@ static PyObject *py_counted(PyObject *self, PyObject *fn) {
         return NULL;
     }
     Handler handler = {"chunkflow", 1, {c, count_malloc, count_calloc, count_realloc, count_free}};
-    *c = (Counter){handler, below->allocator, owner, 0, 0};
+    *c = (Counter){handler, below->allocator, owner, 0, 0, limit};
     PyObject *result = NULL, *kind, *value, *trace, *old = set(capsule);
     if (old) {
         Py_DECREF(old);
@@ -966,7 +975,8 @@ static PyMethodDef methods[] = {
     {"arrive", py_arrive, METH_O, "A part of a job is done."},
     {"done", py_done, METH_VARARGS, "Wait for a job; the parts that are left, and a bit for each thread that moved some."},
     {"wait", py_wait, METH_VARARGS, "Let a stream wait for events."},
-    {"counted", py_counted, METH_O, "Call a function; its result and the most bytes that NumPy had allocated at once."},
+    {"counted", py_counted, METH_VARARGS,
+     "Call a function; its result and the most bytes that NumPy had allocated at once: a limit is no more given."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -288,6 +288,19 @@ def test_bytes_are_counted_to_the_last(fn: Callable[[], Any], wanted: int) -> No
 
 
 @built
+def test_memory_runs_out_at_a_limit() -> None:
+    def doubled() -> Any:
+        x, y = np.ones(MIB, np.uint8), np.ones(MIB, np.uint8)
+        return x + y
+
+    assert allocations.peak(doubled, 3 * MIB)[1] == 3 * MIB
+    for fn, limit in [(doubled, 3 * MIB - 1), (lambda: np.zeros((4, MIB)), 3 * MIB), (grown, 3 * MIB - 1)]:
+        with pytest.raises(MemoryError):
+            allocations.peak(fn, limit)
+    assert doubled()[0] == 2, "there is none outside of the call"
+
+
+@built
 def test_arrays_that_grow_as_they_are_made_count_what_they_came_to() -> None:
     result, most = allocations.peak(lambda: np.fromiter((float(i) for i in range(100_000)), float))
     np.testing.assert_array_equal(result, np.arange(100_000.0))
