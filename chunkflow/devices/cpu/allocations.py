@@ -20,9 +20,6 @@ T = TypeVar("T")
 
 _RAW = 0  # PYMEM_DOMAIN_RAW
 
-ENDLESS = (1 << 63) - 1
-"""No limit, for `counted`."""
-
 
 class _Allocator(ctypes.Structure):
     """PyMemAllocatorEx."""
@@ -54,7 +51,7 @@ def peak(fn: Callable[[], T], limit: int | None = None) -> tuple[T, int]:
     all threads; otherwise those of NumPy in the calling thread, which has a `MemoryError` where they pass the limit.
     """
     if _counted is not None:
-        found: tuple[T, int] | None = _counted(fn, ENDLESS if limit is None else limit)
+        found: tuple[T, int] | None = _counted(fn) if limit is None else _counted(fn, limit)
         if found is not None:  # else `_transfer` does not know the functions of this NumPy
             return found
     return _traced(fn)
@@ -63,7 +60,7 @@ def peak(fn: Callable[[], T], limit: int | None = None) -> tuple[T, int]:
 def counted(fn: Callable[[], T]) -> tuple[T, int | None]:
     """The same of NumPy in the calling thread, where that costs next to nothing; else the result and None."""
     if _counted is not None:
-        found: tuple[T, int] | None = _counted(fn, ENDLESS)
+        found: tuple[T, int] | None = _counted(fn)
         if found is not None:
             return found
     return fn(), None

@@ -920,8 +920,8 @@ static void forget(PyObject *capsule) {
 
 static PyObject *py_counted(PyObject *self, PyObject *args) {
     PyObject *fn;
-    long long limit;
-    if (!PyArg_ParseTuple(args, "OL", &fn, &limit)) return NULL;
+    long long limit = INT64_MAX;
+    if (!PyArg_ParseTuple(args, "O|L", &fn, &limit)) return NULL;
     PyObject *module = PyImport_ImportModule("numpy._core._multiarray_umath");
     PyObject *table = module ? PyObject_GetAttrString(module, "_ARRAY_API") : NULL;
     void **numpy = table ? PyCapsule_GetPointer(table, NULL) : NULL;  /* lives as long as the process */
