@@ -18,6 +18,9 @@ from hypothesis import HealthCheck, seed, settings
 # Plans are those of the usual machine, not of the one that somebody has measured.
 os.environ["CHUNKFLOW_RATES"] = "0"
 
+# JAX takes three quarters of a card at once, which other tests are then without.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 # A script's background jobs start with Ctrl-C ignored, and Python leaves it so: tests of it would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
