@@ -61,6 +61,15 @@ def own_objects(budget: int) -> int:
     return min(OBJECTS, max(0, budget - OBJECTS_FROM) // OBJECTS_SHARE)
 
 
+def counted_beside(nbytes: int, budget: int) -> int:
+    """Bytes of those that a store takes beside its chunks that count in a budget: smaller ones bound blocks alone.
+
+    >>> counted_beside(300_000, 1 << 20), counted_beside(300_000, 2 << 20)
+    (0, 300000)
+    """
+    return min(nbytes, max(0, budget - OBJECTS_FROM) // 2)
+
+
 @dataclass(frozen=True)
 class Projection:
     """Device memory of a run, in bytes.

@@ -72,6 +72,8 @@ class Storage:
         Whether neighbouring chunks come with one request.
     copies : float
         Memory that coding a chunk takes, in decoded chunks: encoded, decoded and in between.
+    beside : int
+        Bytes of memory that reading or writing a region takes besides, however large it is.
     raw : bool
         Whether chunks are stored unencoded.
     separate : bool
@@ -89,6 +91,7 @@ class Storage:
     remote: bool = False
     sharded: bool = False
     copies: float = 3.0
+    beside: int = 0
     raw: bool = False
     separate: bool = False
     fresh: bool = False

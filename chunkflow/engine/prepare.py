@@ -40,7 +40,7 @@ from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
 from chunkflow.stores.memory import LoadedSource
 from chunkflow.stores.paths import refuse_nested
-from chunkflow.stores.protocol import Source, Target, guards_of, spec_for, written_by
+from chunkflow.stores.protocol import Source, Target, bytes_held, guards_of, spec_for, written_by
 
 LARGEST_STEP = 64
 """Most elements that a function may turn into one without a second trial call that proves it."""
@@ -81,6 +81,12 @@ class _Opened:
     args: tuple[Any, ...]
     supposed: int = 0
     """Bytes that libraries would take, beside the device's reserve."""
+
+    @property
+    def reserve(self) -> int:
+        """Bytes that are no plan's: of the device's libraries, and of what sources hold in memory that is shared."""
+        held = 0 if self.device.machine.staged else bytes_held(self.sources)
+        return self.device.reserve + self.supposed + held
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,7 @@ def _plan(
     check_number(targets, trial, options)
     alike = declared.block if declared.chunked else None
     outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, alike, options)
-    known: dict[str, Any] = {"workspace": workspace, "reserve": device.reserve + opened.supposed}
+    known: dict[str, Any] = {"workspace": workspace, "reserve": opened.reserve}
     known["block"] = declared.block or block
     known |= {"tiles": declared.tiles, "strips": declared.strips}
     machine, fixed = device.machine, declared.blocking
@@ -226,7 +232,7 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
     block = chunking.sides(stated.lengths, axes, [Along(a) for a in axes if a is not None], len(nest.extents))
     # The loop may refer to one block, or work on it, until it has the next one.
     machine = replace(device.machine, depths=tuple(n for n in device.machine.depths if n > 1))
-    make = partial(make_plan, nest, stated.specs, [], machine, reserve=device.reserve, block=block)
+    make = partial(make_plan, nest, stated.specs, [], machine, reserve=opened.reserve, block=block)
     plan = _planned(make, limit, opened.lease)
     return Prepared(plan, None, opened.sources, (), device, pool, False)
 

@@ -6,7 +6,6 @@ What is kept of a mask is a bit for each of its elements. A later pass reads the
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ def counted(mask: Node, options: Options) -> Marks:
     """The marks of a mask: one pass over what it is computed from. In a dry run all elements are wanted."""
     nbytes = room(options)
     with interrupts.deferred(), ExitStack() as stack:
-        marks = Marks(mask.shape, sys.maxsize if is_dry() else nbytes)  # a dry run touches none of it
+        marks = Marks(mask.shape, nbytes, dry=is_dry())
         Evaluation(options, watching(options.progress)).run({mask: marks}, stack)
     if is_dry():
         marks.number = math.prod(mask.shape)

@@ -1,4 +1,4 @@
-"""How many threads code the chunks of a lane's blocks, and what memory they take. Pure arithmetic."""
+"""How many threads code the chunks of a lane's blocks, and what memory stores take for it. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
-from chunkflow.core.memory import rounded
+from chunkflow.core.memory import counted_beside, rounded
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.cost import FETCHERS
 from chunkflow.planner.problem import Candidate
@@ -42,8 +42,9 @@ def best_coding(candidate: Candidate, free: int) -> Coding:
     # A lane reads, then writes, one array after another; beside it others fetch, and put, what is behind a network.
     ways: dict[str, list[tuple[int, int]]] = {"lane": [], "fetch": [], "put": []}
     for way, specs, pieces in (("fetch", problem.operands, pieces_in), ("put", problem.outputs, pieces_out)):
-        for spec, piece in zip(specs, pieces, strict=True):
-            ways[way if spec.storage.remote else "lane"].append(piece)
+        for spec, (n, size) in zip(specs, pieces, strict=True):
+            beside = counted_beside(spec.storage.beside, problem.budget)
+            ways[way if spec.storage.remote else "lane"].append((n, size + beside))
     remote = [n for n, _ in ways["fetch"] + ways["put"]]
     if remote:
         threads = max(threads, FETCHERS // lanes)

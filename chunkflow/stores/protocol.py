@@ -160,6 +160,25 @@ def leaves(sources: Iterable[object]) -> Iterator[object]:
             yield from leaves(parts)
 
 
+class Holding(Protocol):
+    """Optional: a source that needs things in memory which the library has made."""
+
+    @property
+    def held(self) -> Sequence[Any]:
+        """These things; each has its bytes as `held`. Several sources may share one."""
+
+
+def bytes_held(sources: Iterable[object]) -> int:
+    """Bytes of what sources, and those that they are made of, have as `Holding.held`. The same thing counts once."""
+    found: dict[int, int] = {}
+    todo = list(sources)
+    while todo:
+        source = todo.pop()
+        found |= {id(thing): int(thing.held) for thing in getattr(source, "held", ())}
+        todo += getattr(source, "parts", None) or ()
+    return sum(found.values())
+
+
 class Guarded(Protocol):
     """Optional: a source that knows what it was when it was opened."""
 

@@ -83,7 +83,8 @@ def _lazy(name: str, make: Callable[[Any, Data, random.Random], Any], **facts: A
     """An expression, which is stored."""
 
     def run(x: Data, folder: str, r: random.Random, how: dict[str, Any]) -> Any:
-        made = make(cf.open(x.path), x, r)
+        with cf.Budget(how["budget"]):  # masks are counted where they are given
+            made = make(cf.open(x.path), x, r)
         if isinstance(made, tuple):
             return cf.store(list(made), [f"{folder}/y{i}.zarr" for i in range(len(made))], **how)
         return cf.store(made, _out(folder, r), **how)
@@ -191,6 +192,39 @@ def _written(x: Any, data: Data, r: random.Random) -> Any:
 
 def _counted_together(x: Data, r: random.Random, **how: Any) -> Any:
     return cf.histogram2d(x.path, x.path, r.choice([10, 300]), r.choice([None, [[0, 1000], [0, 1000]]]), **how)[0]
+
+
+def _along(x: Any, data: Data, r: random.Random) -> tuple[Any, int]:
+    """A mask along an axis, and the axis."""
+    axis = _axis(data, r)
+    others = tuple(a for a in range(len(data.shape)) if a != axis)
+    return (x.mean(others) > 500 if others else x > 500), axis
+
+
+def _masked_along(x: Any, data: Data, r: random.Random) -> Any:
+    mask, axis = _along(x, data, r)
+    return x[(*(slice(None),) * axis, mask)] * 2
+
+
+def _masked_before(x: Any, data: Data, r: random.Random) -> Any:
+    """By a mask of all axes but one."""
+    first = r.choice([0, 1])
+    side = (0, ...) if first else (..., 0)
+    return x[(*(slice(None),) * first, x[side] > r.choice([100, 900]))]
+
+
+def _compressed(x: Any, data: Data, r: random.Random) -> Any:
+    mask, axis = _along(x, data, r)
+    return np.compress(mask, x, axis)
+
+
+def _masked_twice(x: Any, data: Data, r: random.Random) -> Any:
+    return x[x > r.choice([10, 500])] * 2 + 1, x[x < r.choice([300, 900])]
+
+
+def _written_by_mask(x: Any, data: Data, r: random.Random) -> Any:
+    values = x.reshape(-1)[: x[x > 500].shape[0]]
+    return cf.put(x, x > 500, values)
 
 
 REAL, WHOLE, COMPLEX = ("f4", "f8"), ("u2", "i4"), ("f4", "f8", "c8")
@@ -357,4 +391,11 @@ OPERATIONS: tuple[Operation, ...] = (
         lambda x, r, **o: cf.convolve(x.path, np.ones([min(n, 4) for n in x.shape], x.dtype), "same", "direct", **o),
         dtypes=REAL,
     ),
+    _eager("argwhere", lambda x, r, **o: cf.argwhere(x.path, **o)),
+    _lazy("places of a mask", lambda x, d, r: np.nonzero(x > r.choice([10, 990]))[-1]),
+    _lazy("mask along an axis", _masked_along),
+    _lazy("mask of all axes but one", _masked_before, dims=(2, 3)),
+    _lazy("compressed", _compressed),
+    _lazy("two masks", _masked_twice),
+    _lazy("by mask", _written_by_mask),
 )  # fmt: skip

@@ -5,16 +5,17 @@ A source of bools says which elements are set, and another one has their values,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from chunkflow.core.cuts import AxisSlice
-from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
+from chunkflow.core.grid import Region, Shape, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.protocol import Source, Unviewed
-from chunkflow.stores.views.marked import STRIP, Marks, rows_of
+from chunkflow.stores.views.marked import BITS, STRIP, Marks, rows_of, sides_of
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,13 @@ class MarkedMask(Unviewed):
 
     def __init__(self, marks: Marks) -> None:
         self._marks = self.how = marks
+        self.held = [marks]
         self.parts: list[Source] = []
-        self.spec = ArraySpec("marks", marks.shape, np.dtype(bool))
+        self.spec = ArraySpec("marks", marks.shape, np.dtype(bool)).with_storage(beside=2 * BITS)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        out[...] = self._marks.box(region)
+        for part in regions(out.shape, sides_of(out.shape, BITS)):
+            out[part] = self._marks.box(shift(part, [side.start for side in region]))
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -178,12 +181,16 @@ class MarkedValues(Unviewed):
 
     def __init__(self, marks: Marks, values: Source) -> None:
         self._marks, self._values, self.how, self.parts = marks, values, marks, [values]
-        self.spec = ArraySpec("values", marks.shape, values.spec.dtype)
+        self.held = [marks]
+        spec = values.spec
+        decoded = min(math.prod(spec.chunks or (0,)), spec.size) * spec.storage.copies * spec.dtype.itemsize
+        beside = spec.storage.beside + 3 * STRIP + 4 * BITS + math.ceil(decoded)
+        self.spec = ArraySpec("values", marks.shape, spec.dtype).with_storage(beside=beside)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         out[...] = 0
-        sides = fit(out.shape, [1] * out.ndim, tuple(range(out.ndim)), STRIP // out.itemsize)
-        for part in regions(out.shape, tuple(max(1, n) for n in sides)):
+        sides = sides_of(out.shape, min(BITS, STRIP // out.itemsize))
+        for part in regions(out.shape, sides):
             cell = shift(part, [side.start for side in region])
             wanted = self._marks.box(cell)
             counts = np.count_nonzero(wanted.reshape(-1, wanted.shape[-1]), axis=1)
@@ -191,17 +198,20 @@ class MarkedValues(Unviewed):
             if not len(met):
                 continue
             ranks, counts = self._marks.rank(rows_of(met, cell, self._marks.shape)), counts[met]
-            low, high = int(ranks[0]), int(ranks[-1] + counts[-1])
-            into = np.repeat(ranks - (counts.cumsum() - counts), counts) + np.arange(int(counts.sum()))
-            if high - low > 4 * len(into):  # rows are cut, and what lies between them is much
-                found = np.empty(len(into), self.spec.dtype)
-                ends = counts.cumsum()
-                for rank, count, end in zip(ranks.tolist(), counts.tolist(), ends.tolist(), strict=True):
-                    self._values.read((slice(rank, rank + count),), found[end - count : end])
+            low, high, total = int(ranks[0]), int(ranks[-1] + counts[-1]), int(counts.sum())
+            if high - low > 2 * total:  # rows are cut, and what lies between them is much
+                found, end = np.empty(total, self.spec.dtype), 0
+                for rank, count in zip(ranks.tolist(), counts.tolist(), strict=True):
+                    self._values.read((slice(rank, rank + count),), found[end : end + count])
+                    end += count
             else:
-                around = np.empty(high - low, self.spec.dtype)
-                self._values.read((slice(low, high),), around)
-                found = around[into - low]
+                found = np.empty(high - low, self.spec.dtype)
+                self._values.read((slice(low, high),), found)
+                if high - low > total:
+                    ours = np.zeros(high - low + 1, np.int8)  # 1 where a row's begin, -1 where they end
+                    ours[ranks - low] = 1
+                    ours[ranks + counts - low] -= 1
+                    found = found[ours[:-1].cumsum(dtype=np.int8).view(bool)]
             out[part][wanted] = found
 
     def close(self) -> None:

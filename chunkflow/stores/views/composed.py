@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.core.arrangement import ArrangedBox, Arrangement
 from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, run_of
@@ -44,7 +44,8 @@ class ComposedSource(Unviewed):
         name = f"{names}, ..." if len(self._sources) > 3 else names
         orders = {source.spec.order for source in self._sources}
         order = orders.pop() if len(orders) == 1 and new is None else ()
-        self.spec = ArraySpec(name, arrangement.shape, dtype, chunks, order)
+        storage = Storage(beside=max(source.spec.storage.beside for source in self._sources))
+        self.spec = ArraySpec(name, arrangement.shape, dtype, chunks, order, storage)
         widest = max(source.spec.dtype.itemsize for source in self._sources)
         if widest > dtype.itemsize:  # they are read to a place of their own
             self.spec = self.spec.with_storage(copies=self.spec.storage.copies + widest / dtype.itemsize)

@@ -27,16 +27,28 @@ from chunkflow.stores.views.taken import Some
 SEGMENT = 64
 """Bytes of bits for which is kept how many are set before."""
 
-STRIP = 256 << 10
-"""Bytes that are looked at together where there are no chunks."""
+STRIP = 64 << 10
+"""Bytes that are read together where there are no chunks."""
+
+AT_ONCE = 8 << 10
+"""Elements that are moved together."""
+
+PLACES = 2 << 10
+"""Places that are made together."""
+
+BITS = 64 << 10
+"""Bits that are looked at together."""
+
+ROWS = 512
+"""Rows whose first elements are counted together."""
 
 ALL: tuple[Any, ...] = (slice(None),)
 
 SENT = 64_000_000
 """Bytes of marks that a message may hold."""
 
-ROW = 16
-"""Bytes that the place of a wanted element takes while it is moved, beside the element."""
+PLACE = 24
+"""Bytes that an element's mark and the places from and to which it is moved take meanwhile, beside the element."""
 
 
 class Marks:
@@ -50,7 +62,9 @@ class Marks:
     shape : tuple of int
         Of the array; one axis at least.
     room : int
-        Bytes that the bits may take in memory: more are kept in a temporary file, which is gone with this object.
+        Bytes that it may take in memory: more are kept in a temporary file, which is gone with this object.
+    dry : bool
+        Whether no mark will be set. Then there is no file.
 
     Examples
     --------
@@ -71,19 +85,20 @@ class Marks:
             )
         return _received, (self.shape, self._flat.tobytes())
 
-    def __init__(self, shape: Shape, room: int) -> None:
+    def __init__(self, shape: Shape, room: int, *, dry: bool = False) -> None:
         self.shape, self.width = shape, count(shape[-1], 8)
         size = math.prod(shape[:-1]) * self.width
         segments = count(size, SEGMENT)
-        self._flat = _zeros(max(1, segments) * SEGMENT, np.dtype("u1"), room)
-        self._before = _zeros(segments, np.dtype("i8"), room)
+        nbytes = max(1, segments) * SEGMENT + 8 * segments
+        self.held = nbytes if nbytes <= room else 0  # of memory
+        self._flat = _zeros(max(1, segments) * SEGMENT, np.dtype("u1"), filed=nbytes > room and not dry)
+        self._before = _zeros(segments, np.dtype("i8"), filed=nbytes > room and not dry)
         self._bits = self._flat[:size].reshape(*shape[:-1], self.width)
         self.number = 0
 
     def __setitem__(self, region: Region, block: np.ndarray) -> None:
         *rows, side = region
-        sides = fit(block.shape, [1] * block.ndim, tuple(range(block.ndim)), STRIP)
-        for part in regions(block.shape, sides):
+        for part in regions(block.shape, sides_of(block.shape, BITS)):
             *some, cut = part
             start, stop = side.start + cut.start, side.start + cut.stop
             first, last = start // 8, count(stop, 8)
@@ -94,9 +109,9 @@ class Marks:
 
     def counted(self) -> Marks:
         """Count the marks, which are all set by now: `number`, and what `place` and `rank` need."""
-        rows, total = self._flat.reshape(-1, SEGMENT), 0
-        for start in range(0, len(self._before), STRIP // SEGMENT):
-            set_bits = np.bitwise_count(rows[start : start + STRIP // SEGMENT]).sum(axis=1, dtype=np.int64)
+        rows, total = self._flat.view("<u8").reshape(-1, SEGMENT // 8), 0
+        for start in range(0, len(self._before), ROWS):
+            set_bits = np.bitwise_count(rows[start : start + ROWS]).sum(axis=1, dtype=np.int64)
             after = set_bits[: len(self._before) - start].cumsum() + total
             self._before[start] = total
             self._before[start + 1 : start + len(after)] = after[:-1]
@@ -114,14 +129,17 @@ class Marks:
 
     def rank(self, places: np.ndarray) -> np.ndarray:
         """How many wanted elements there are before each of some places in C order."""
-        row, column = np.divmod(places, self.shape[-1])
-        segment, bit = np.divmod(row * self.width * 8 + column, SEGMENT * 8)
-        words = self._flat.view("<u8").reshape(-1, SEGMENT // 8)[segment]
-        # Of the words before the bit's all bits count, of its own those below it.
-        below = (bit[:, None] - 64 * np.arange(SEGMENT // 8)).clip(0, 64).astype(np.uint64)
-        few = (np.uint64(1) << (below & np.uint64(63))) - np.uint64(1)
-        words &= np.where(below == 64, ~np.uint64(0), few)
-        found: np.ndarray = self._before[segment] + np.bitwise_count(words).sum(axis=1, dtype=np.int64)
+        words, found = self._flat.view("<u8").reshape(-1, SEGMENT // 8), np.empty(len(places), np.int64)
+        for start in range(0, len(places), ROWS):
+            row, column = np.divmod(places[start : start + ROWS], self.shape[-1])
+            bits = row * (self.width * 8) + column
+            segment, word, bit = bits // (SEGMENT * 8), bits // 64 % (SEGMENT // 8), bits % 64
+            own = words[segment]
+            # Of the words before the bit's all bits count, of its own those below it.
+            counts = np.bitwise_count(own) * (np.arange(SEGMENT // 8) < word[:, None])
+            below = own[np.arange(len(own)), word] & ((np.uint64(1) << bit.astype(np.uint64)) - np.uint64(1))
+            some = self._before[segment] + counts.sum(axis=1, dtype=np.int64) + np.bitwise_count(below)
+            found[start : start + ROWS] = some
         return found
 
     def box(self, region: Region) -> np.ndarray:
@@ -134,19 +152,26 @@ class Marks:
         found = np.unpackbits(bits, axis=-1, bitorder="little").view(bool)
         return found[..., side.start - 8 * first : side.stop - 8 * first]
 
+    def any(self, region: Region) -> bool:
+        """Whether some element of a region may be wanted: one of it is, or of the few beside it."""
+        *rows, side = region
+        return bool(self._bits[(*rows, slice(side.start // 8, count(side.stop, 8)))].any())
+
     def places(self, start: int, stop: int) -> Iterator[np.ndarray]:
         """Places in C order of the wanted elements from one number up to another one, some at a time."""
         if start >= stop:
             return
-        byte = int(np.searchsorted(self._before, start, side="right") - 1) * SEGMENT
-        number = int(self._before[byte // SEGMENT])
+        segment = int(np.searchsorted(self._before, start, side="right")) - 1
+        number = int(self._before[segment])
         while number < stop:
-            some = self._flat[byte : byte + STRIP // 32]
+            enough = int(np.searchsorted(self._before, number + PLACES, side="right")) - 1
+            after = max(segment + 1, min(enough, segment + BITS // 8 // SEGMENT))
+            some = self._flat[segment * SEGMENT : after * SEGMENT]
             found = np.flatnonzero(np.unpackbits(some, bitorder="little"))
             cut = slice(max(0, start - number), stop - number)
             if len(found[cut]):
-                yield self._places(found[cut] + byte * 8)
-            byte, number = byte + len(some), number + len(found)
+                yield self._places(found[cut] + segment * SEGMENT * 8)
+            segment, number = after, number + len(found)
 
     def _places(self, bits: np.ndarray) -> np.ndarray:
         """Places of elements by the numbers of their bits, of which rows have a few more."""
@@ -157,15 +182,27 @@ class Marks:
 
 def _received(shape: Shape, bits: bytes) -> Marks:
     """Marks that came in a message."""
-    marks = Marks(shape, len(bits))
+    marks = Marks(shape, 2 * len(bits))
     marks._flat[:] = np.frombuffer(bits, np.uint8)
     return marks.counted()
 
 
-def _zeros(number: int, dtype: np.dtype, room: int) -> np.ndarray:
-    """Zeros in memory, or in a file without a name if they take more room."""
-    if number * dtype.itemsize <= room:
+def sides_of(shape: Shape, most: int) -> Shape:
+    """Sides of parts of a box, of at most so many elements. Rows are as many as if each had a few more.
+
+    >>> sides_of((9, 1000, 100), 65536), sides_of((100_000, 1), 65536), sides_of((100_000,), 65536)
+    ((1, 564, 100), (3855, 1), (65536,))
+    """
+    wide = (*shape[:-1], shape[-1] + 16 * (len(shape) > 1))
+    return tuple(map(min, shape, fit(wide, [1] * len(wide), range(len(wide)), most)))
+
+
+def _zeros(number: int, dtype: np.dtype, *, filed: bool) -> np.ndarray:
+    """Zeros in memory, or in a file without a name."""
+    if not filed:
         return np.zeros(number, dtype)
+    if not number:
+        return np.zeros(0, dtype)
     try:
         with tempfile.TemporaryFile(prefix="chunkflow-") as file:
             file.truncate(number * dtype.itemsize)
@@ -184,8 +221,11 @@ def marked_spec(spec: ArraySpec, marks: Marks, at: int) -> ArraySpec:
     shape = [spec.shape[a] for a in kept]
     shape.insert(at, marks.number)
     how = f"{marks.number} of {math.prod(marks.shape)} marked, which were counted before"
+    beside = spec.storage.beside + AT_ONCE * (PLACE + spec.dtype.itemsize)
+    if spec.chunks is None and not spec.storage.in_memory:
+        beside += STRIP
     moved = replace(
-        spec.with_storage(in_memory=False, separate=False, codec="", how=how),
+        spec.with_storage(in_memory=False, separate=False, codec="", how=how, beside=beside),
         shape=tuple(shape), order=tuple(range(len(shape))),
     )  # fmt: skip
     if spec.chunks is None:
@@ -196,9 +236,7 @@ def marked_spec(spec: ArraySpec, marks: Marks, at: int) -> ArraySpec:
     chunks = [sides[a] for a in kept]
     chunks.insert(at, row)
     decoded = math.prod(sides) * spec.dtype.itemsize
-    wanted = min(math.prod(sides[a] for a in axes), marks.number)
-    taken = (spec.storage.copies + 2) * decoded + math.prod(sides) + ROW * wanted
-    copies = taken / (math.prod(chunks) * spec.dtype.itemsize)
+    copies = (spec.storage.copies + 1) * decoded / (math.prod(chunks) * spec.dtype.itemsize)
     return replace(moved.with_storage(copies=copies), chunks=tuple(chunks))
 
 
@@ -208,55 +246,58 @@ class MarkedSource(Some):
     def __init__(self, source: Source, marks: Marks, at: int) -> None:
         super().__init__(source, marked_spec(source.spec, marks, at), (marks, at))
         self._marks, self._at = marks, at
+        self.held = [marks]
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
             return
-        at, marks, spec = self._at, self._marks, self._source.spec
-        ndim, side = len(marks.shape), region[at]
-        others = (*region[:at], *region[at + 1 :])
-        found = self._source.view(whole(spec.shape))
-        for cell in self._cells(side):
-            wanted = marks.box(cell)
-            into = _into(wanted, cell, marks, side)
-            if into is None:
-                continue
-            for rest in self._parts(others):
-                box = (*rest[:at], *cell, *rest[at:])
-                strip = np.empty(shape_of(box), spec.dtype) if found is None else found[box]
-                if found is None:
-                    self._source.read(box, strip)
-                within = shift(rest, [-other.start for other in others])
-                picked = strip[(*ALL * at, wanted)] if ndim > 1 else np.compress(wanted, strip, at)
-                out[(*within[:at], into, *within[at:])] = picked
+        found = self._source.view(whole(self._source.spec.shape))
+        others = (*region[: self._at], *region[self._at + 1 :])
+        for box in self._boxes(region[self._at], others):
+            self._read_box(box, found, region, out)
 
-    def _cells(self, side: slice) -> Iterator[Region]:
-        """Boxes of the marks' axes that hold the wanted elements of a side: chunks, or boxes of few bytes."""
+    def _read_box(self, box: Region, found: np.ndarray | None, region: Region, out: np.ndarray) -> None:
+        """Move the wanted elements of a box, which is read if there is any."""
+        at, end = self._at, self._at + len(self._marks.shape)
+        shape, strip = shape_of(box), None if found is None else found[box]
+        follow = _follow(shape_of(box[at:end]), self._marks.shape)
+        sides, rest = sides_of(shape, (1 + follow) * AT_ONCE), (*shape[:at], *shape[end:])
+        places = shift((*box[:at], *box[end:]), [-side.start for side in (*region[:at], *region[at + 1 :])])
+        corner = [side.start for side in places]
+        for part, wanted, into in _wanted(self._marks, box[at:end], sides[at:end], region[at]):
+            if strip is None:
+                strip = np.empty(shape, self._source.spec.dtype)
+                self._source.read(box, strip)
+            for own in regions(rest, (*sides[:at], *sides[end:])):
+                some, place = strip[(*own[:at], *part, *own[at:])], shift(own, corner)
+                picked = np.compress(wanted, some, at) if at and end - at == 1 else some[(*ALL * at, wanted)]
+                out[(*place[:at], into, *place[at:])] = picked
+
+    def _boxes(self, side: slice, others: Sequence[slice]) -> Iterator[Region]:
+        """Boxes of the source that have the wanted elements of a side: in single chunks, or of few bytes."""
         marks, spec, at = self._marks, self._source.spec, self._at
-        axes = range(at, at + len(marks.shape))
-        first, last = (np.unravel_index(marks.place(n), marks.shape) for n in (side.start, side.stop - 1))
-        around = []
+        around = (*others[:at], *self._around(side), *others[at:])
+        if spec.chunks is not None:
+            cuts = [_cut(own, unit) for own, unit in zip(around, spec.chunks, strict=True)]
+            yield from (box for box in itertools.product(*cuts) if marks.any(box[at : at + len(marks.shape)]))
+            return
+        if spec.storage.in_memory:
+            yield around
+            return
+        sides = fit(shape_of(around), [1] * len(around), spec.order, STRIP // spec.dtype.itemsize)
+        corner = [own.start for own in around]
+        yield from (shift(part, corner) for part in regions(shape_of(around), tuple(max(1, n) for n in sides)))
+
+    def _around(self, side: slice) -> Region:
+        """The box around the wanted elements of a side, of the marks' axes."""
+        shape = self._marks.shape
+        first, last = (np.unravel_index(self._marks.place(n), shape) for n in (side.start, side.stop - 1))
+        around: list[slice] = []
         for axis, (low, high) in enumerate(zip(first, last, strict=True)):
             around.append(slice(int(low), int(high) + 1))
             if low != high:
-                around += whole(marks.shape[axis + 1 :])
-                break
-        if spec.chunks is None:
-            order = [a - at for a in spec.order if a in axes]
-            sides = fit(shape_of(tuple(around)), [1] * len(axes), order, STRIP // spec.dtype.itemsize)
-            for part in regions(shape_of(tuple(around)), tuple(max(1, n) for n in sides)):
-                yield tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(around, part, strict=True))
-            return
-        yield from itertools.product(*(_cut(a, spec.chunks[axis]) for a, axis in zip(around, axes, strict=True)))
-
-    def _parts(self, rest: Sequence[slice]) -> Iterator[Region]:
-        """Boxes of the other axes."""
-        spec, at = self._source.spec, self._at
-        kept = [a for a in range(len(spec.shape)) if not at <= a < at + len(self._marks.shape)]
-        if spec.chunks is None:
-            yield tuple(rest)
-            return
-        yield from itertools.product(*(_cut(r, spec.chunks[axis]) for r, axis in zip(rest, kept, strict=True)))
+                return (*around, *whole(shape[axis + 1 :]))
+        return tuple(around)
 
 
 def _cut(side: slice, unit: int) -> list[slice]:
@@ -265,35 +306,62 @@ def _cut(side: slice, unit: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
-def _into(wanted: np.ndarray, cell: Region, marks: Marks, side: slice) -> slice | np.ndarray | None:
-    """Where a cell's wanted elements go within a side; others are struck out of `wanted`. None if there is none."""
-    total, length = int(np.count_nonzero(wanted)), side.stop - side.start
-    if not total:
-        return None
-    if _follow(wanted.shape, marks.shape):
-        low = int(marks.rank(rows_of(np.zeros(1, np.int64), cell, marks.shape))[0]) - side.start
-        high = low + total
-        ranks = counts = np.empty(0, np.int64)
-    else:
-        counts = np.count_nonzero(wanted.reshape(-1, wanted.shape[-1]), axis=1)
-        met = np.flatnonzero(counts)
-        counts = counts[met]
-        ranks = marks.rank(rows_of(met, cell, marks.shape)) - side.start
-        low, high = int(ranks[0]), int(ranks[-1] + counts[-1])
-    if high <= 0 or low >= length:
-        return None
-    if high - low == total:
-        if low < 0 or high > length:
-            wanted[wanted] = (np.arange(low, high) >= 0) & (np.arange(low, high) < length)
-        return slice(max(low, 0), min(high, length))
-    into = np.repeat(ranks - (counts.cumsum() - counts), counts) + np.arange(total)
-    if low < 0 or high > length:
-        inside = (into >= 0) & (into < length)
-        if not inside.any():
-            return None
-        wanted[wanted] = inside
-        into = into[inside]
-    return into
+def _wanted(
+    marks: Marks, cell: Region, sides: Shape, side: slice
+) -> Iterator[tuple[Region, np.ndarray, slice | np.ndarray]]:
+    """Parts of a cell, which of their elements are wanted, and where these go within a side; none without any."""
+    length, corner = side.stop - side.start, [own.start for own in cell]
+    into: slice | np.ndarray
+    follow, rows = _follow(shape_of(cell), marks.shape), _RowRanks(marks, cell)
+    row, after = 0, int(rows.of(0, 1)[0]) - side.start
+    for part in regions(shape_of(cell), sides):
+        own = shift(part, corner)
+        wanted = marks.box(own)
+        total, number = int(np.count_nonzero(wanted)), wanted.size // wanted.shape[-1]
+        first, row = row, row + number
+        if not total:
+            continue
+        if follow:
+            low, high = after, after + total
+            after = high
+        else:
+            counts = np.count_nonzero(wanted.reshape(number, -1), axis=1)
+            whole_rows = wanted.shape[-1] == cell[-1].stop - cell[-1].start
+            ranks = (rows.of(first, number) if whole_rows else _RowRanks(marks, own).of(0, number)) - side.start
+            met = np.flatnonzero(counts)
+            low, high = int(ranks[met[0]]), int(ranks[met[-1]] + counts[met[-1]])
+        if high <= 0 or low >= length:
+            continue
+        if high - low == total:
+            if low < 0 or high > length:
+                wanted[wanted] = (np.arange(low, high) >= 0) & (np.arange(low, high) < length)
+            into = slice(max(low, 0), min(high, length))
+        else:
+            each = np.repeat(ranks - (counts.cumsum() - counts), counts)
+            each += np.arange(total)
+            if low < 0 or high > length:
+                inside = (each >= 0) & (each < length)
+                if not inside.any():
+                    continue
+                wanted[wanted] = inside
+                each = each[inside]
+            into = each
+        yield part, wanted, into
+
+
+class _RowRanks:
+    """The numbers of the first elements of a cell's rows, of which some are counted ahead."""
+
+    def __init__(self, marks: Marks, cell: Region) -> None:
+        self._marks, self._cell, self._number = marks, cell, math.prod(shape_of(cell[:-1]))
+        self._first, self._ranks = 0, np.empty(0, np.int64)
+
+    def of(self, first: int, number: int) -> np.ndarray:
+        """Those of some rows that follow one another."""
+        if first + number > self._first + len(self._ranks):
+            rows = np.arange(first, min(first + max(number, ROWS), self._number))
+            self._first, self._ranks = first, self._marks.rank(rows_of(rows, self._cell, self._marks.shape))
+        return self._ranks[first - self._first :][:number]
 
 
 def _follow(sides: Shape, shape: Shape) -> bool:
@@ -320,8 +388,10 @@ class PlacesSource(Unviewed):
 
     def __init__(self, marks: Marks, *, axes: bool) -> None:
         self._marks, self._axes = marks, axes
+        self.held = [marks]
         shape = (marks.number, len(marks.shape)) if axes else (marks.number,)
-        self.spec = ArraySpec("places", shape, np.dtype(np.int64))
+        beside = BITS + (SEGMENT * 8 + PLACES) * 8 * (5 + (len(marks.shape) + 1) * axes)
+        self.spec = ArraySpec("places", shape, np.dtype(np.int64)).with_storage(beside=beside)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         done = 0

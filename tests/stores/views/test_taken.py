@@ -18,6 +18,9 @@ import chunkflow as cf
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, shape_of
 from chunkflow.stores import Source, open_source
+from chunkflow.stores.protocol import bytes_held
+from chunkflow.stores.views import marked
+from chunkflow.stores.views.assigned import MarkedMask, MarkedValues
 from chunkflow.stores.views.marked import MarkedSource, Marks
 from chunkflow.stores.views.taken import PointsSource, TakenSource
 from chunkflow.testing import CountingSource, SourceContract
@@ -216,6 +219,56 @@ def test_marks_know_places_and_ranks(mask: np.ndarray, data: st.DataObject) -> N
     np.testing.assert_array_equal(marks.rank(np.arange(mask.size)), np.cumsum(mask) - mask.reshape(-1))
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(places))] * 2)))
     np.testing.assert_array_equal(np.concatenate([np.empty(0, int), *marks.places(start, stop)]), places[start:stop])
+
+
+@pytest.mark.parametrize("form", ["memory", "npy", "zarr"])
+@given(data=st.data())
+@settings(max_examples=examples(1), deadline=None)
+def test_regions_of_marked_elements_that_are_moved_some_at_a_time(
+    form: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
+    at = data.draw(st.integers(0, len(shape) - 1))
+    end = data.draw(st.integers(at + 1, len(shape)))
+    mask = data.draw(npst.arrays(bool, shape[at:end]))
+    x = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    few = {"AT_ONCE": 7, "BITS": 40, "ROWS": 2, "PLACES": 5, "STRIP": 64}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, number in few.items():
+            patch.setattr(marked, name, number)
+        marks = Marks(mask.shape, data.draw(st.sampled_from([0, 1 << 20])))
+        marks[grid.whole(mask.shape)] = mask
+        marks.counted()
+        array: Any = x
+        if form != "memory":
+            array = tmp_path_factory.mktemp("marked") / f"x.{form}"
+            chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+            np.save(array, x) if form == "npy" else zarr.create_array(array, data=x, chunks=chunks)
+        expected = x[(*(slice(None),) * at, mask)]
+        source = MarkedSource(open_source(array), marks, at)
+        sides = [sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2))) for n in expected.shape]
+        region = tuple(slice(*side) for side in sides)
+        source.read(region, out := np.empty(shape_of(region), "i4"))
+        np.testing.assert_array_equal(out, expected[region])
+        np.testing.assert_array_equal(
+            np.concatenate([np.empty(0, int), *marks.places(0, marks.number)]), np.flatnonzero(mask)
+        )
+        values, x[...] = MarkedValues(marks, open_source(np.arange(1, marks.number + 1))), 0
+        put = np.zeros(mask.shape, int)
+        put[mask] = np.arange(1, marks.number + 1)
+        region = tuple(slice(*sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2)))) for n in mask.shape)
+        for one, right in ((values, put), (MarkedMask(marks), mask)):
+            one.read(region, out := np.empty(shape_of(region), right.dtype))
+            np.testing.assert_array_equal(out, right[region])
+
+
+def test_marks_that_several_sources_have_are_there_once() -> None:
+    marks = Marks((100, 100), 1 << 20)
+    marks[0:100, 0:100] = np.eye(100, dtype=bool)
+    x = np.arange(10_000.0).reshape(100, 100)
+    one, other = (MarkedSource(open_source(array), marks.counted(), 0) for array in (x, x + 1))
+    assert bytes_held([one, other, MarkedMask(marks)]) == marks.held > 100 * 100 // 8
+    assert bytes_held([MarkedSource(open_source(x), Marks((100, 100), 0), 0)]) == 0, "in a file"
 
 
 def test_marks_travel_as_far_as_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
