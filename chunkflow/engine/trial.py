@@ -152,7 +152,7 @@ def frugal_trial(
     """
     known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget}
     known |= {"even": even, "block": block}
-    if device.machine.staged:  # a trial there is within the device's own memory, and libraries take their share of it
+    if device.machine.staged and bytes_to_try(budget) == budget:  # its pool has a limit, if none is looked for
         return cached_trial(kernel, nest, **known)
     shapes = kernel.shapes(nest) if nest.is_product else None
     if shapes is not None:
