@@ -219,6 +219,22 @@ def test_a_killed_run_leaves_the_old_array(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["g.zarr"]
 
 
+def test_a_chunk_that_a_killed_run_was_writing_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "u.zarr"
+    cf.copy(X, cf.NewArray(path, chunks=(3, 30)), **CPU)
+    target: Any = open_target(cf.ExistingArray(path, append=0))
+    sink = target.open(target.describe((3, 30), X.dtype, None))
+    ours, others = (path / "c" / f"{pid}-1.partial" for pid in (f"7.{os.getpid()}", f"8.{os.getpid() + 1}"))
+    ours.touch()
+    others.touch()
+    sink._claim.leave()  # as when the process is killed
+    assert [left.output for left in cf.leftovers(tmp_path)] == [str(path)]
+    cf.clean(tmp_path)
+    assert (ours.exists(), others.exists()) == (False, True), "another run may be writing a region"
+    assert cf.leftovers(tmp_path) == ()
+    np.testing.assert_array_equal(stored(path), X)
+
+
 @pytest.mark.parametrize("name", ["u.zarr", "u.npy"])
 def test_what_was_added_is_removed_where_another_output_fails(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

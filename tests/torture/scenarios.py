@@ -17,13 +17,16 @@ from chunkflow.cluster import tasks
 from chunkflow.engine import resume
 
 OLD, NEW = np.arange(600, dtype="i4").reshape(20, 30), np.arange(3000, dtype="f8").reshape(50, 60) ** 0.5
+BEGUN = NEW[:20]
+"""What is there of an array that grows."""
+
 BUDGET = "100kB"
 
 
 class Scenario(NamedTuple):
     """A run in a directory. `outputs` are paths, which hold `NEW` afterwards; those in `replaced` hold `OLD` before.
 
-    `neighbours` hold `OLD`, before and afterwards, and `sources` hold `NEW`.
+    Those in `grown` hold `BEGUN` before; `neighbours` hold `OLD`, before and afterwards, and `sources` hold `NEW`.
     """
 
     name: str
@@ -39,10 +42,12 @@ class Scenario(NamedTuple):
     sync: bool = False
     """Whether what is new is on the disk when the run returns."""
 
+    grown: tuple[str, ...] = ()
+
     @property
     def before(self) -> dict[str, str]:
         """What `found` says of each output before the run."""
-        return {name: "old" if name in self.replaced else "nothing" for name in self.outputs}
+        return {name: "old" if name in (*self.replaced, *self.grown) else "nothing" for name in self.outputs}
 
     @property
     def after(self) -> dict[str, str]:
@@ -87,6 +92,24 @@ def _from(source: str, out: str, **options: Any) -> Callable[[Path], Any]:
 def _rechunked(source: str, out: str, **options: Any) -> Callable[[Path], Any]:
     def run(folder: Path) -> Any:
         return cf.rechunk(str(folder / source), (7, 11), str(folder / out), budget="80kB", **options)
+
+    return run
+
+
+def _appended(out: str) -> Callable[[Path], Any]:
+    def run(folder: Path) -> Any:
+        end = cf.ExistingArray(str(folder / out), append=0)
+        return cf.map(np.positive, NEW[len(BEGUN) :], out=end, budget="10kB")
+
+    return run
+
+
+def _sorted(out: str) -> Callable[[Path], Any]:
+    """A run that sorts a line by pieces, which lie in files beside the output until they are merged."""
+
+    def run(folder: Path) -> Any:
+        line = np.random.default_rng(0).permutation(NEW.reshape(-1))
+        return cf.sort(line, out=str(folder / out), budget="64kB")
 
     return run
 
@@ -225,6 +248,9 @@ SCENARIOS = (
     ),
     Scenario("a resumed median", _median("g.zarr/a", resume=True), ("g.zarr/a",), resumes=True),
     Scenario("a resumed reduction", _kept(_folded("a.npy", resume=True)), ("a.npy",), resumes=True),
+    Scenario("a .npy that grows", _appended("a.npy"), ("a.npy",), grown=("a.npy",)),
+    Scenario("a zarr array that grows", _appended("a.zarr"), ("a.zarr",), grown=("a.zarr",)),
+    Scenario("a long line, sorted", _sorted("a.npy"), ("a.npy",)),
     Scenario("a new HDF5 file", _copied("n.h5:/g/a"), ("n.h5:/g/a",)),
     Scenario("a new netCDF file", _copied("n.nc:/a"), ("n.nc:/a",)),
     Scenario("two datasets of a new file", _copied("n.h5:/a", "n.h5:/b"), ("n.h5:/a", "n.h5:/b")),
@@ -253,6 +279,8 @@ def prepare(folder: Path, scenario: Scenario) -> int:
     """Put there what a scenario finds."""
     for output in (*scenario.replaced, *scenario.neighbours):
         put(folder, output, OLD)
+    for output in scenario.grown:
+        put(folder, output, BEGUN)
     for source in scenario.sources:
         put(folder, source, NEW)
     if scenario.prepared is not None:
@@ -290,7 +318,7 @@ def found(folder: Path, output: str) -> str:
             array = np.load(path) if path.endswith(".npy") else zarr.open_array(path, mode="r")[...]
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    for word, expected in (("old", OLD), ("new", NEW)):
+    for word, expected in (("old", OLD), ("old", BEGUN), ("new", NEW), ("new", NEW.reshape(-1))):
         if array.shape == expected.shape and array.dtype == expected.dtype and (array == expected).all():
             return word
     return f"an array of {array.dtype} {array.shape} with other values"

@@ -14,7 +14,7 @@ import numpy as np
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
-from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import check_cast, numeric_dtype
 from chunkflow.stores.existing_array import ExistingArray
@@ -41,7 +41,10 @@ class NpyAppendTarget:
         assert path is not None
         self.name = self.writes = paths.resolve(os.path.abspath(path))
         self.said, self.place = said, described(self.name)
-        with open(self.name, "rb") as file:
+        with (
+            translated(ReadError, f"cannot open {self.name}", self.name, foreign=OSError),
+            open(self.name, "rb") as file,
+        ):
             self.header = file.read(self.place.offset)
         self._start = self.header.index(b"{")
         try:
@@ -130,15 +133,21 @@ class NpyAppendSink(FileSink):
         super().__init__(target.shared(spec.shape), fresh=fresh)
 
     def commit(self) -> Any:
-        name = self.spec.name
+        name, target = self.spec.name, self._target
+        shape, _ = target.said.grown(target.shape, self.spec.shape, name)
         with translated(WriteError, f"cannot finish {name}", name, self.abort, OSError):
+            place: dict[str, Any] = {"shape": shape, "order": "F" if target.fortran else "C"}
+            whole = (
+                np.empty(shape, target.place.dtype)
+                if 0 in shape
+                else np.memmap(name, target.place.dtype, "r+", target.place.offset, **place)
+            )
             os.fsync(self.fd)  # else a power cut might leave a header that speaks of elements which are not there
             self.put(0, np.frombuffer(self._new, np.uint8))
             os.fsync(self.fd)
             self.close()
         self._claim.end()
-        shape = described(name).shape
-        return np.load(name, mmap_mode="r+" if 0 not in shape else None, allow_pickle=False)
+        return whole  # made before the header was: what fails behind it would be an error after publication
 
     def abort(self) -> None:
         """See `Sink.abort`: what was written behind the old end is cut off, also where another output has failed."""

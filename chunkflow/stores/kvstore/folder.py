@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -158,11 +159,12 @@ def temporary(path: str) -> str:
     return f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
 
 
-def remove_unfinished(folder: str) -> None:
-    """Remove the files in a folder that the threads of a dead process were writing."""
+def remove_unfinished(folder: str, pid: int | None = None) -> None:
+    """Remove the files in a folder that the threads of a dead process were writing; by default, of any process."""
+    ours = re.compile(rf".+\.{pid or '[0-9]+'}-\d+\.partial")
     for above, _, names in os.walk(folder):
         for name in names:
-            if name.endswith(".partial"):
+            if ours.fullmatch(name):
                 os.unlink(os.path.join(above, name))
 
 

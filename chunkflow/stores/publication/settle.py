@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from chunkflow.stores.kvstore.folder import remove_unfinished
 from chunkflow.stores.paths import blocks_place, passes_place
 from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.move import DOCUMENTS, Move, inode_of, remove
@@ -274,7 +275,10 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
                     finish(os.path.join(record.partial, name[1 : -len(CLAIM)]))
             if record.added is not None:
                 with suppress(FileNotFoundError):
-                    cut_off(record.output, int(record.added["size"]), bytes.fromhex(record.added["header"]))
+                    if not record.added:
+                        remove_unfinished(record.output, record.pid)
+                    else:
+                        cut_off(record.output, int(record.added["size"]), bytes.fromhex(record.added["header"]))
             for hidden_path in (record.state, record.partial, record.old):  # none goes on with what is there in part
                 remove(hidden_path)
             if record.inner != ".":

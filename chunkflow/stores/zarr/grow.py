@@ -17,7 +17,7 @@ from zarr.storage import LocalStore, StorePath
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
@@ -50,12 +50,13 @@ def _opened(said: ExistingArray) -> Any:
     if said.path is None:
         return said.where
     path = said.path.removeprefix("file://")
-    if "://" in path:
-        open_zarr_url(path).close()
-        place = ZarrUrlTarget(path, overwrite=True)
-        return zarr.open_array(StorePath(place.store, place.path), mode="r+")
-    open_zarr(path).close()
-    return zarr.open_array(os.path.realpath(path), mode="r+")
+    with translated(ReadError, f"cannot open {path}", path, foreign=OSError):
+        if "://" in path:
+            open_zarr_url(path).close()
+            place = ZarrUrlTarget(path, overwrite=True)
+            return zarr.open_array(StorePath(place.store, place.path), mode="r+")
+        open_zarr(path).close()
+        return zarr.open_array(os.path.realpath(path), mode="r+")
 
 
 def _source(array: Any) -> Source:
@@ -132,16 +133,13 @@ class AppendSink:
     def __init__(self, target: AppendTarget, part: PartTarget, spec: ArraySpec) -> None:
         self.spec, self._target, self._is_longer = spec, target, False
         self._claim: Claim | None = None
-        with translated(WriteError, f"cannot write to {target.name}", target.name):
+        with translated(WriteError, f"cannot write to {target.name}", target.name, self._end):
             if isinstance(target.store, LocalStore):
                 self._claim = Claim(*ZarrPathTarget(target.name, overwrite=True).claimed, overwrite=True)
-        try:
+                self._claim.say({"added": {}})  # a chunk may be left that a thread was writing
             self._check()
             self._array, self._region = target.grown(spec.shape)
             self._sink: PartSink = part.open(spec)
-        except BaseException:
-            self._end()
-            raise
 
     def write(self, region: Region, block: np.ndarray) -> None:
         self._sink.write(region, block)
@@ -166,7 +164,7 @@ class AppendSink:
             self._is_longer = True
             self._renew()
         self._end()
-        return zarr.open_array(self._array.store_path, mode="r+")
+        return self._array
 
     def _renew(self) -> None:
         """Put the new length into consolidated metadata of the groups above."""
