@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ class DeviceBuffer:
     that was lent (`renew`): his array stays as it is.
     """
 
-    __slots__ = ("_blocks", "_loan", "fillers", "memory", "nbytes", "readers", "uploaded")
+    __slots__ = ("_blocks", "_latest", "_loan", "fillers", "memory", "nbytes", "readers", "uploaded")
 
     def __init__(self, nbytes: int, uploaded: list[Event]) -> None:
         self.nbytes = nbytes
@@ -34,6 +34,7 @@ class DeviceBuffer:
         self.uploaded = uploaded
         self.fillers: set[int] = set()
         self.readers: list[Event] = []
+        self._latest: dict[Hashable, Event] = {}
         self._blocks: deque[Block] = deque(maxlen=2)  # with a halo, a block is needed until the next one is computed
         self._loan: Callable[[], Loan | None] = lambda: None
 
@@ -51,6 +52,16 @@ class DeviceBuffer:
         """Give a block of natural `shape` its array, in new memory if the buffer has none."""
         self.fill(pool)
         block.array = shaped(self.memory, dtype, permuted(shape, block.order), block.inverse)
+
+    def read_until(self, event: Event, reader: Hashable) -> None:
+        """Let nothing overwrite the present block before an event.
+
+        A `reader` is a lane: its work is done in order, so of its events the latest is enough. A block may have many.
+        """
+        before = self._latest.get(reader)
+        self.readers[:] = [other for other in self.readers if other is not before]
+        self.readers.append(event)
+        self._latest[reader] = event
 
     def lend(self, block: Block, device: Device) -> Any:
         """An array of a block for somebody outside, who may keep it."""

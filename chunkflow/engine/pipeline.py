@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -108,7 +108,7 @@ def compute(
         result = launcher.launch(step, held, lane)
         yield result, lane
         if result.stored is not None:  # the result may be a view of a block
-            _read_until(result.stored, held)
+            _read_until(result.stored, held, ("stored", step.lane))
         del result, held, following  # names of a suspended generator keep memory allocated
 
 
@@ -184,7 +184,7 @@ class Launcher:
         lane.record(result.done)
         for accumulator in own:
             accumulator.done, accumulator.lane = result.done, step.lane
-        _read_until(result.done, held)
+        _read_until(result.done, held, ("computed", step.lane))
         return result
 
     def _take_over(self, step: Step, held: Held, before: Held, lane: Lane) -> None:
@@ -220,11 +220,11 @@ class Launcher:
             fn(*args)
 
 
-def _read_until(event: Event, held: Held) -> None:
-    """Let nothing overwrite blocks before an event."""
+def _read_until(event: Event, held: Held, reader: Hashable) -> None:
+    """Let nothing overwrite blocks before an event, which is the latest one of its reader."""
     for loaded in held:
         if loaded.buffer is not None:
-            loaded.buffer.readers.append(event)
+            loaded.buffer.read_until(event, reader)
 
 
 def _turns(step: Step, accumulators: Accumulators, folds: bool) -> list[Turned]:
