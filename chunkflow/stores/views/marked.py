@@ -42,6 +42,10 @@ BITS = 64 << 10
 ROWS = 512
 """Rows whose first elements are counted together."""
 
+GRAIN, COARSEST = 2 << 20, 8
+"""Bytes of room for which these numbers are taken once, and how often they are taken at most. More at a time takes less
+time: eight times as many, half of it."""
+
 ALL: tuple[Any, ...] = (slice(None),)
 
 SENT = 64_000_000
@@ -65,6 +69,8 @@ class Marks:
         Bytes that it may take in memory: more are kept in a temporary file, which is gone with this object.
     dry : bool
         Whether no mark will be set. Then there is no file.
+    grain : int, optional
+        How much is worked on at a time, as of `COARSEST`. By default it follows from `room`.
 
     Examples
     --------
@@ -83,14 +89,15 @@ class Marks:
                 "the expression of the mask, and index the one by the other where both are unpickled. Up to "
                 f"{format_bytes(SENT)} travel"
             )
-        return _received, (self.shape, self._flat.tobytes())
+        return _received, (self.shape, self._flat.tobytes(), self.grain)
 
-    def __init__(self, shape: Shape, room: int, *, dry: bool = False) -> None:
+    def __init__(self, shape: Shape, room: int, *, dry: bool = False, grain: int | None = None) -> None:
         self.shape, self.width = shape, count(shape[-1], 8)
         size = math.prod(shape[:-1]) * self.width
         segments = count(size, SEGMENT)
         nbytes = max(1, segments) * SEGMENT + 8 * segments
         self.held = nbytes if nbytes <= room else 0  # of memory
+        self.grain = grain or min(COARSEST, max(1, room // GRAIN))
         self._flat = _zeros(max(1, segments) * SEGMENT, np.dtype("u1"), filed=nbytes > room and not dry)
         self._before = _zeros(segments, np.dtype("i8"), filed=nbytes > room and not dry)
         self._bits = self._flat[:size].reshape(*shape[:-1], self.width)
@@ -98,7 +105,7 @@ class Marks:
 
     def __setitem__(self, region: Region, block: np.ndarray) -> None:
         *rows, side = region
-        for part in regions(block.shape, sides_of(block.shape, BITS)):
+        for part in regions(block.shape, sides_of(block.shape, self.grain * BITS)):
             *some, cut = part
             start, stop = side.start + cut.start, side.start + cut.stop
             first, last = start // 8, count(stop, 8)
@@ -109,9 +116,9 @@ class Marks:
 
     def counted(self) -> Marks:
         """Count the marks, which are all set by now: `number`, and what `place` and `rank` need."""
-        rows, total = self._flat.view("<u8").reshape(-1, SEGMENT // 8), 0
-        for start in range(0, len(self._before), ROWS):
-            set_bits = np.bitwise_count(rows[start : start + ROWS]).sum(axis=1, dtype=np.int64)
+        rows, total, step = self._flat.view("<u8").reshape(-1, SEGMENT // 8), 0, self.grain * ROWS
+        for start in range(0, len(self._before), step):
+            set_bits = np.bitwise_count(rows[start : start + step]).sum(axis=1, dtype=np.int64)
             after = set_bits[: len(self._before) - start].cumsum() + total
             self._before[start] = total
             self._before[start + 1 : start + len(after)] = after[:-1]
@@ -130,8 +137,9 @@ class Marks:
     def rank(self, places: np.ndarray) -> np.ndarray:
         """How many wanted elements there are before each of some places in C order."""
         words, found = self._flat.view("<u8").reshape(-1, SEGMENT // 8), np.empty(len(places), np.int64)
-        for start in range(0, len(places), ROWS):
-            row, column = np.divmod(places[start : start + ROWS], self.shape[-1])
+        step = self.grain * ROWS
+        for start in range(0, len(places), step):
+            row, column = np.divmod(places[start : start + step], self.shape[-1])
             bits = row * (self.width * 8) + column
             segment, word, bit = bits // (SEGMENT * 8), bits // 64 % (SEGMENT // 8), bits % 64
             own = words[segment]
@@ -139,7 +147,7 @@ class Marks:
             counts = np.bitwise_count(own) * (np.arange(SEGMENT // 8) < word[:, None])
             below = own[np.arange(len(own)), word] & ((np.uint64(1) << bit.astype(np.uint64)) - np.uint64(1))
             some = self._before[segment] + counts.sum(axis=1, dtype=np.int64) + np.bitwise_count(below)
-            found[start : start + ROWS] = some
+            found[start : start + step] = some
         return found
 
     def box(self, region: Region) -> np.ndarray:
@@ -164,8 +172,8 @@ class Marks:
         segment = int(np.searchsorted(self._before, start, side="right")) - 1
         number = int(self._before[segment])
         while number < stop:
-            enough = int(np.searchsorted(self._before, number + PLACES, side="right")) - 1
-            after = max(segment + 1, min(enough, segment + BITS // 8 // SEGMENT))
+            enough = int(np.searchsorted(self._before, number + self.grain * PLACES, side="right")) - 1
+            after = max(segment + 1, min(enough, segment + self.grain * BITS // 8 // SEGMENT))
             some = self._flat[segment * SEGMENT : after * SEGMENT]
             found = np.flatnonzero(np.unpackbits(some, bitorder="little"))
             cut = slice(max(0, start - number), stop - number)
@@ -180,9 +188,9 @@ class Marks:
         return found
 
 
-def _received(shape: Shape, bits: bytes) -> Marks:
+def _received(shape: Shape, bits: bytes, grain: int) -> Marks:
     """Marks that came in a message."""
-    marks = Marks(shape, 2 * len(bits))
+    marks = Marks(shape, 2 * len(bits), grain=grain)
     marks._flat[:] = np.frombuffer(bits, np.uint8)
     return marks.counted()
 
@@ -221,9 +229,9 @@ def marked_spec(spec: ArraySpec, marks: Marks, at: int) -> ArraySpec:
     shape = [spec.shape[a] for a in kept]
     shape.insert(at, marks.number)
     how = f"{marks.number} of {math.prod(marks.shape)} marked, which were counted before"
-    beside = spec.storage.beside + AT_ONCE * (PLACE + spec.dtype.itemsize)
+    beside = spec.storage.beside + marks.grain * AT_ONCE * (PLACE + spec.dtype.itemsize)
     if spec.chunks is None and not spec.storage.in_memory:
-        beside += STRIP
+        beside += marks.grain * STRIP
     moved = replace(
         spec.with_storage(in_memory=False, separate=False, codec="", how=how, beside=beside),
         shape=tuple(shape), order=tuple(range(len(shape))),
@@ -261,7 +269,7 @@ class MarkedSource(Some):
         at, end = self._at, self._at + len(self._marks.shape)
         shape, strip = shape_of(box), None if found is None else found[box]
         follow = _follow(shape_of(box[at:end]), self._marks.shape)
-        sides, rest = sides_of(shape, (1 + follow) * AT_ONCE), (*shape[:at], *shape[end:])
+        sides, rest = sides_of(shape, (1 + follow) * self._marks.grain * AT_ONCE), (*shape[:at], *shape[end:])
         places = shift((*box[:at], *box[end:]), [-side.start for side in (*region[:at], *region[at + 1 :])])
         corner = [side.start for side in places]
         for part, wanted, into in _wanted(self._marks, box[at:end], sides[at:end], region[at]):
@@ -284,7 +292,7 @@ class MarkedSource(Some):
         if spec.storage.in_memory:
             yield around
             return
-        sides = fit(shape_of(around), [1] * len(around), spec.order, STRIP // spec.dtype.itemsize)
+        sides = fit(shape_of(around), [1] * len(around), spec.order, marks.grain * STRIP // spec.dtype.itemsize)
         corner = [own.start for own in around]
         yield from (shift(part, corner) for part in regions(shape_of(around), tuple(max(1, n) for n in sides)))
 
@@ -359,7 +367,7 @@ class _RowRanks:
     def of(self, first: int, number: int) -> np.ndarray:
         """Those of some rows that follow one another."""
         if first + number > self._first + len(self._ranks):
-            rows = np.arange(first, min(first + max(number, ROWS), self._number))
+            rows = np.arange(first, min(first + max(number, self._marks.grain * ROWS), self._number))
             self._first, self._ranks = first, self._marks.rank(rows_of(rows, self._cell, self._marks.shape))
         return self._ranks[first - self._first :][:number]
 
@@ -390,7 +398,7 @@ class PlacesSource(Unviewed):
         self._marks, self._axes = marks, axes
         self.held = [marks]
         shape = (marks.number, len(marks.shape)) if axes else (marks.number,)
-        beside = BITS + (SEGMENT * 8 + PLACES) * 8 * (5 + (len(marks.shape) + 1) * axes)
+        beside = marks.grain * (BITS + (SEGMENT * 8 + PLACES) * 8 * (5 + (len(marks.shape) + 1) * axes))
         self.spec = ArraySpec("places", shape, np.dtype(np.int64)).with_storage(beside=beside)
 
     def read(self, region: Region, out: np.ndarray) -> None:
