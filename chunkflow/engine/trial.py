@@ -148,11 +148,12 @@ def frugal_trial(
     """A trial as `cached_trial` that takes little, however large the results are: a budget may be refused for them.
 
     Of a product, whose nest says what it holds, only the results' dtypes are asked, on short axes. Counts are made
-    twice, of few and of twice as many: the memory of all of them follows, which grows with their number.
+    twice, of few and of twice as many: the memory of all of them follows, which grows with their number. Lines that no
+    block cuts are tried on short ones, where the kernel allows it; long ones only if they will fit.
     """
     known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget}
     known |= {"even": even, "block": block}
-    if device.machine.staged and bytes_to_try(budget) == budget:  # its pool has a limit, if none is looked for
+    if device.machine.staged and bytes_to_try(budget) == budget:  # the pool has a limit, unless a budget is looked for
         return cached_trial(kernel, nest, **known)
     shapes = kernel.shapes(nest) if nest.is_product else None
     if shapes is not None:
@@ -269,7 +270,7 @@ def run_trial(
         box = grid.whole(sides)
         held = _block_bytes(nest, sources, box)
         needed, wanted = held, f"The block alone takes {format_bytes(held)}."
-        # A staged device's pool has a limit. Of a fold, the error is to say what it keeps, however large.
+        # A staged device's pool has a limit. What folds and scans keep is to be named, however large it is.
         most = None if device.machine.staged or kernel.kind is not Kind.MAP else _room(budget) - held
         if most is None or most >= 0:
             try:

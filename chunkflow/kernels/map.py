@@ -61,7 +61,7 @@ class MapKernel(Kernel):
         return libraries_of(self.fn)
 
     def shortened(self, lengths: Mapping[int, int]) -> MapKernel | None:
-        return self if getattr(self.fn, "any_length", False) else None
+        return self if getattr(self.fn, "any_length", False) else None  # as our own say
 
     @property
     def is_ufunc(self) -> bool:

@@ -275,7 +275,7 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
                     finish(os.path.join(record.partial, name[1 : -len(CLAIM)]))
             if record.added is not None:
                 with suppress(FileNotFoundError):
-                    if not record.added:
+                    if not record.added:  # to a zarr array, whose length is put last: only chunks may be unfinished
                         remove_unfinished(record.output, record.pid)
                     else:
                         cut_off(record.output, int(record.added["size"]), bytes.fromhex(record.added["header"]))
