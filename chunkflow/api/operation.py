@@ -34,6 +34,7 @@ from chunkflow.core.chunking import Chunks as Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
 from chunkflow.engine import dry_run
+from chunkflow.engine.completion import PendingOutput
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.observe.progress import watching as watching
 from chunkflow.engine.options import BudgetLike as BudgetLike
@@ -358,7 +359,9 @@ def execute(request: Request) -> Any:
         with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
             results = launched(run, watch)
         result = results if run.is_tuple else results[0]
-    return result if request.finish is None else request.finish(result)
+    if request.finish is None:
+        return result
+    return result.then(request.finish) if isinstance(result, PendingOutput) else request.finish(result)
 
 
 # -- Expressions ---------------------------------------------------------------------------------------------

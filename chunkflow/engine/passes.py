@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -236,6 +236,10 @@ class NumberedPass:
             raise
         return sink
 
+    def read(self, number: int, sink: Any) -> Any:
+        """A result of a pass that is complete and not marked yet, where it is hidden."""
+        return _loaded(sink.hidden, None if self._in_memory[number] else "r+")
+
     def stopped(self, resumption: Resumption | None) -> None:
         """The pass has ended early."""
         self.mark.abort()
@@ -250,10 +254,10 @@ class NumberedPass:
         )
 
 
-def _loaded(path: str) -> np.ndarray:
-    """A result of a pass that is given in memory."""
+def _loaded(path: str, mode: Literal["r+"] | None = None) -> np.ndarray:
+    """A result of a pass that is given in memory, or as a file that is mapped."""
     with translated(ReadError, f"cannot read an intermediate result from {path}", path):
-        found: np.ndarray = np.load(path, allow_pickle=False)
+        found: np.ndarray = np.load(path, mode, allow_pickle=False)
         return found
 
 

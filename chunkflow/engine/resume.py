@@ -356,6 +356,10 @@ class Resumption:
         now = time.monotonic()
         self._next = now + max(EVERY, SHARE * (now - began))
 
+    def complete(self) -> None:
+        """All elements are written, and the outputs wait for their names: a later run finds nothing to compute."""
+        self.keep(len(self._plan.grid), {})
+
     def accumulators(self, device: Device) -> Accumulators:
         """The values between steps that were kept, in the memory of the device."""
         found: Accumulators = {}
@@ -369,9 +373,7 @@ class Resumption:
     def end(self) -> None:
         """The outputs have their names."""
         self._journal.close()
-        for sink in self.sinks:
-            if hasattr(sink, "end"):  # it has kept blocks elsewhere
-                sink.end()
+        end(self.sinks)
 
     def stop(self) -> None:
         """Leave what is finished to a later run; remove all if that is nothing."""
@@ -382,6 +384,13 @@ class Resumption:
                 sink.leave()  # type: ignore[attr-defined]
             else:
                 sink.abort()
+
+
+def end(sinks: Sequence[Sink]) -> None:
+    """Let sinks end that have kept blocks elsewhere, or have said whose they are. Their outputs have their names."""
+    for sink in sinks:
+        if hasattr(sink, "end"):
+            sink.end()
 
 
 def _claimed(targets: Sequence[Target]) -> list[Any]:

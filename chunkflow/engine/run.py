@@ -10,6 +10,7 @@ import numpy as np
 
 from chunkflow.core import grid
 from chunkflow.engine import pipeline
+from chunkflow.engine.completion import Complete, completed
 from chunkflow.engine.dry_run import is_dry, stand_ins
 from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared
@@ -40,47 +41,39 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             watch.noted("a pass was done already")
             return turn.done
         targets = () if turn is None else tuple(turn.targets)
-    sinks: list[Sink] = []
     resumption = None
-    if run.call is not None and targets and (made := published(targets, run.plan, run.call)) is not None:
+    if run.call is not None and targets and (there := published(targets, run.plan, run.call)) is not None:
         watch.noted("it was done already")
         if turn is not None:
             commit_all([turn.mark], sync=run.sync)
         tidy(targets)
-        return made
+        return there
     if run.call is not None and targets:
         resumption = Resumption.open(targets, run.plan, run.call, guards_of(run.sources))
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
         watch.noted(f"blocks overlap: {run.plan.rereads:.3g} times the arrays' bytes are read")
+    made = Complete([], turn, resumption)
     try:
         if resumption is not None:
-            sinks += resumption.sinks
+            made.sinks += resumption.sinks
             if resumption.start:
                 watch.noted(f"gone on with at block {resumption.start} of {len(run.plan.grid)}")
-        for target, spec in zip(run.targets[len(sinks) :], run.plan.outputs[len(sinks) :], strict=True):
-            sinks.append(target.open(spec))
+        for target, spec in zip(run.targets[len(made.sinks) :], run.plan.outputs[len(made.sinks) :], strict=True):
+            made.sinks.append(target.open(spec))
         warn_of_crumbs(run.plan)
         if len(run.plan.grid):
-            pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch, resumption)
+            pipeline.execute(run.plan, run.kernel, run.sources, made.sinks, run.device, run.pool, watch, resumption)
         elif empty:
-            _of_nothing(run, sinks)
+            _of_nothing(run, made.sinks)
         look_after(run, watch)
-        marks = [] if turn is None else [turn.mark]  # it decides for all, and is looked at first
-        results = commit_all([*marks, *sinks], sync=run.sync)[len(marks) :]
+        results = completed(made, targets or run.targets, run.sync)
     except BaseException as error:
-        if resumption is not None:
-            resumption.stop()
-        if turn is not None:
-            turn.stopped(resumption)
-        for sink in sinks if resumption is None else ():
-            sink.abort()
+        made.failed()
         watch.finished(error, run.pool.peak)
         raise
-    if resumption is not None:
-        resumption.end()
     watch.finished(None, run.pool.peak)
-    return results if turn is None else turn.finished(results)
+    return results
 
 
 def look_after(run: Prepared, watch: Trace) -> None:

@@ -25,6 +25,7 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
+from chunkflow.engine.completion import settled, together
 from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, refuse_ahead, stand_ins
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
@@ -90,15 +91,18 @@ class Evaluation:
         An output that overlaps another one, or a source that a later pass reads, is an `ArgumentError`.
         """
         stack.callback(_device.reset, _device.set(self.options.device))
-        self._dry_run(wanted)
+        places = self._dry_run(wanted)
         if not is_dry():
             self._refuse_ahead(wanted)
         folder: list[Path] = []
         numbers, passes = itertools.count(), current()
         held = room(self.options) if passes is None else max(LEAST, int(passes.limit) // SHARE)
 
+        hidden = {node: place.target for node, place in places.items() if place.path is not None and len(wanted) > 1}
+        later: set[Node] = set()
+
         def place(node: Node) -> Any:
-            if node in wanted:
+            if node in wanted and node not in later:
                 return wanted[node]
             if (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= held:
                 return None
@@ -112,13 +116,19 @@ class Evaluation:
             return str(folder[0] / f"{next(numbers)}.npy")
 
         given = set(self.stored)
-        for group, wanting in self.groups(list(wanted)):
-            self._compute(group, wanted, place)
-            for node in set(self.stored) - given - wanting - set(wanted):
-                old = self.stored.pop(node)  # no later pass needs it
-                if isinstance(old, np.memmap) and passes is None:
-                    Path(str(old.filename)).write_bytes(b"")
-        return {node: self._cast[node] if node in self._cast else self.stored[node] for node in wanted}
+        with together([*hidden.values()], self.options.sync):
+            for group, wanting in self.groups(list(wanted)):
+                later |= {node for node in group if node in wanting and node in hidden}
+                self._compute(group, wanted, place)
+                for node in set(self.stored) - given - wanting - set(wanted):
+                    old = self.stored.pop(node)  # no later pass needs it
+                    if isinstance(old, np.memmap) and passes is None:
+                        Path(str(old.filename)).write_bytes(b"")
+            found = {node: self._cast[node] if node in self._cast else self.stored[node] for node in wanted}
+            for node in later:  # nobody reads an output before it has its name
+                copied = SourceNode(found[node])
+                found[node] = self.run({copied: wanted[node]}, stack)[copied]
+        return {node: settled(result) for node, result in found.items()}
 
     def plan_all(self, wanted: Mapping[Node, Any]) -> None:
         """Plan all passes, in a dry run."""
@@ -132,10 +142,10 @@ class Evaluation:
             nbytes = sum(spec.nbytes for node in todo for spec in _specs(node)) + _given(todo)
             refuse_ahead(lambda: self.plan_all(wanted), self.options, nbytes)
 
-    def _dry_run(self, wanted: Mapping[Node, Any]) -> None:
+    def _dry_run(self, wanted: Mapping[Node, Any]) -> dict[Node, OutputPlace]:
         """Go through all passes without running them, and refuse outputs that cannot be written or that conflict.
 
-        An output may conflict with another one, or with an array that a later pass reads.
+        An output may conflict with another one, or with an array that a later pass reads. Gives the outputs' places.
         """
         places = places_of(wanted, overwrite=self.options.overwrite)
         written: dict[Node, OutputPlace] = {}
@@ -155,7 +165,9 @@ class Evaluation:
             if len(places) > 1 and any(node in places for node in group):  # a single one is checked by its own pass
                 dry._check_pass(group, places, wanted)
             written |= {node: places[node] for node in group if node in places}
-            check_whole({node: places[node] for node in group if node in places and node in wanting})
+            read = [node for node in group if node in places and node in wanting]
+            check_whole({node: places[node] for node in read if places[node].path is None})
+        return places
 
     def _check_pass(
         self, group: Sequence[Node], places: Mapping[Node, OutputPlace], wanted: Mapping[Node, Any]

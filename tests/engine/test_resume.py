@@ -354,8 +354,8 @@ QUANTILE: dict[str, Any] = {"q": 0.3, "chunks": (32, -1, -1), "device": "cpu"}  
 
 
 @contextmanager
-def stopping(at: int) -> Iterator[list[int]]:
-    """The block number `at` of all passes fails; gives a list that has one item for each block."""
+def stopping(at: int = -1) -> Iterator[list[int]]:
+    """The block number `at` of all passes fails, if any; gives a list that has one item for each block."""
     compute, made = BlockRunner._compute, list[int]()
 
     def stop(*args: Any) -> Any:
@@ -487,19 +487,24 @@ def test_after_a_shutdown_all_passes_are_made_anew(folder: Path, monkeypatch: py
     assert stored(folder / "o.npy") == np.quantile(X, 0.3)
 
 
-def test_outputs_of_passes_that_are_done_stay(folder: Path) -> None:
+def test_outputs_of_several_passes_wait_for_each_other(folder: Path) -> None:
     x = cf.open(folder / "x.npy")
-    call: dict[str, Any] = {"outs": [folder / "mean.npy", folder / "o.npy"], "budget": "24kB", "resume": True}
-    with stopping(30), pytest.raises(StoppedError):
-        cf.store([x.mean(), x - x.mean()], device="cpu", **call)
-    inode = (folder / "mean.npy").stat().st_ino
+    call: dict[str, Any] = {"outs": [folder / "sum.npy", folder / "o.npy"], "budget": "24kB", "resume": True}
+    with stopping() as blocks:
+        cf.store([x.sum(), x - x.mean()], [folder / "1.npy", folder / "2.npy"], device="cpu", budget="24kB")
+    for path in (folder / "1.npy", folder / "2.npy"):
+        path.unlink()
+    with stopping(len(blocks) - 4), pytest.raises(StoppedError):
+        cf.store([x.sum(), x - x.mean()], device="cpu", **call)
+    assert not (folder / "sum.npy").exists()
     with pytest.raises(ResumeError, match="the function and its arguments"):
-        cf.store([x.mean(), x + x.mean()], device="cpu", **call)
+        cf.store([x.sum(), x + x.mean()], device="cpu", **call)
     x = cf.open(folder / "x.npy")
-    mean, rest = cf.store([x.mean(), x - x.mean()], device="cpu", **call)
-    assert (folder / "mean.npy").stat().st_ino == inode
-    np.testing.assert_array_equal(rest, X - mean)
-    assert names(folder) == ["mean.npy", "o.npy", "x.npy"]
+    with stopping() as again:
+        total, rest = cf.store([x.sum(), x - x.mean()], device="cpu", **call)
+    assert len(again) < 20 < len(blocks)
+    np.testing.assert_array_equal(rest, X - np.float32(total / X.size))
+    assert names(folder) == ["o.npy", "sum.npy", "x.npy"]
 
 
 def leaving(claim: Claim, **how: Any) -> None:

@@ -125,6 +125,16 @@ def _stored(*outs: str) -> Callable[[Path], Any]:
     return run
 
 
+def _passes(*outs: str, **options: Any) -> Callable[[Path], Any]:
+    """A run that stores expressions which take two passes: the second one needs the greatest element."""
+
+    def run(folder: Path) -> Any:
+        x = cf.open(NEW)
+        return cf.store([x + 0, x * (x.max() > 0)], [str(folder / out) for out in outs], budget=BUDGET, **options)
+
+    return run
+
+
 def _by_dask(out: str) -> Callable[[Path], Any]:
     def run(folder: Path) -> Any:
         x = cf.open(NEW) + 0
@@ -272,6 +282,16 @@ SCENARIOS = (
         ("u.h5:/b",),
     ),
     Scenario("two datasets beside another", _copied("u.h5:/a", "u.h5:/c"), ("u.h5:/a", "u.h5:/c"), (), ("u.h5:/b",)),
+    Scenario(
+        "outputs of two passes, one replaced",
+        _passes("a.npy", "g.zarr/b", overwrite=True),
+        ("a.npy", "g.zarr/b"),
+        ("a.npy",),
+    ),
+    Scenario(
+        "resumed outputs of two passes", _passes("a.zarr", "b.npy", resume=True), ("a.zarr", "b.npy"), resumes=True
+    ),
+    Scenario("a dataset and a file of two passes", _passes("u.h5:/a", "b.npy"), ("u.h5:/a", "b.npy"), (), ("u.h5:/b",)),
 )
 
 

@@ -91,7 +91,7 @@ def store(
 ) -> Any:
     """Compute expressions into outputs, in as few passes over their sources as there can be.
 
-    Each output appears when its pass is complete: if a later pass fails, those of earlier ones are there.
+    New outputs appear together, when the last pass is complete: where one fails, none is there.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ from chunkflow.core.memory import OBJECTS_FROM
 from chunkflow.core.nest import Strips, nest
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import bytes_left, lease
+from chunkflow.engine.completion import Complete, completed
 from chunkflow.engine.dry_run import is_dry, rename
 from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
@@ -37,8 +38,7 @@ from chunkflow.kernels.statistics.quantile import (
 )
 from chunkflow.kernels.statistics.radix_keys import as_dtype, coarse, from_keys, key_dtype, without_low_bits
 from chunkflow.stores import spec_of
-from chunkflow.stores.commit import commit_all
-from chunkflow.stores.protocol import Sink, Target
+from chunkflow.stores.protocol import Target
 
 SMALL = 1 << 20
 """Bytes of an array that is partitioned as one block, although it is to be reduced along all axes."""
@@ -363,20 +363,14 @@ def all_stored(
     turn = None if (passes := current()) is None else passes.begin(specs, targets)
     if turn is not None and turn.done is not None:
         return turn.done
-    marks = [] if turn is None else [turn.mark]
-    sinks: list[Sink] = []
+    made = Complete([], turn)
+    to = targets if turn is None else turn.targets
     try:
-        for array, target, spec in zip(found, targets if turn is None else turn.targets, specs, strict=True):
-            sinks.append(target.open(spec) if turn is None else turn.open(target, spec))
+        for array, target, spec in zip(found, to, specs, strict=True):
+            made.sinks.append(target.open(spec) if turn is None else turn.open(target, spec))
             for box in [grid.whole(spec.shape)] if at_once is None else _slabs(spec, at_once):
-                sinks[-1].write(box, array[box].astype(spec.dtype, copy=False))
-        results = commit_all([*marks, *sinks], sync=options.sync)[len(marks) :]
+                made.sinks[-1].write(box, array[box].astype(spec.dtype, copy=False))
+        return completed(made, to, options.sync)
     except BaseException:
-        for sink in (*marks, *sinks):
-            sink.abort()
+        made.failed()
         raise
-    if turn is not None:
-        for sink in sinks:
-            if hasattr(sink, "end"):  # it has said whose it is
-                sink.end()
-    return results if turn is None else turn.finished(results)

@@ -27,6 +27,7 @@ from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import bytes_left
+from chunkflow.engine.completion import settled, together
 from chunkflow.engine.dry_run import is_dry, must_suffice, stand_ins
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
@@ -56,7 +57,7 @@ def unique(
 
     One pass, as a rule. With more than 65536 distinct values it starts again, with room for sixteen times as many,
     until there is room for all or a quarter of the budget is taken. Zeros of both signs are one value, 0.0. One more
-    pass writes `return_inverse`, as large as `x`: an output that is there before the others.
+    pass writes `return_inverse`, as large as `x`.
 
     Parameters
     ----------
@@ -136,19 +137,21 @@ def _distinct(
         raise ArgumentError(f"out has {len(outs)} entries: the results, of which values are the first, need {wanted}")
     at = 1 + bool(return_index)  # the place of the inverse among the results
     inverse = replace(options, out=outs[at]) if return_inverse else None
-    if inverse is not None:
-        stores.open_target(inverse.out, overwrite=inverse.overwrite).describe(spec.shape, np.dtype(np.intp), None)
+    target = None if inverse is None else stores.open_target(inverse.out, overwrite=inverse.overwrite)
+    if target is not None:
+        target.describe(spec.shape, np.dtype(np.intp), None)
         outs = (*outs[:at], *outs[at + 1 :])
     targets = [stores.open_target(o, overwrite=options.overwrite) for o in outs]
     known = distinct(x, chunks, options, index=bool(return_index), apart=apart)
     values = known.keys.view(spec.dtype.newbyteorder("=")) if is_dry() else from_keys(known.keys, spec.dtype)
-    places = [] if inverse is None else [execute(_inverse(x, values, chunks, inverse))]
-    if is_dry():
-        return None
     found = [values, *([known.first] if return_index else []), *([known.counts] if return_counts else [])]
-    results = [*all_stored(found, targets, options)]
+    with together(targets if target is None else [*targets, target], options.sync):
+        places = [] if inverse is None else [execute(_inverse(x, values, chunks, inverse))]
+        if is_dry():
+            return None
+        results = [*all_stored(found, targets, options)]
     results[at:at] = places
-    return tuple(results) if wanted > 1 else results[0]
+    return settled(tuple(results)) if wanted > 1 else results[0]
 
 
 def _inverse(x: Any, values: np.ndarray, chunks: Chunks, options: Options) -> Request:

@@ -1,0 +1,131 @@
+"""Outputs of several passes appear together, or none does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+
+X = np.random.default_rng(0).random((60, 100))
+Y = np.random.default_rng(1).random((400, 40))
+
+PLACES = {
+    "npy": ["mean.npy", "gram.npy", "scaled.npy", "other.npy"],
+    "zarr": ["mean.zarr", "gram.zarr", "scaled.zarr", "other.zarr"],
+    "a group": ["g.zarr/mean", "g.zarr/a/gram", "g.zarr/scaled", "g.zarr/other"],
+    "a file": ["o.h5:/mean", "o.h5:/a/gram", "o.h5:/scaled", "o.h5:/other"],
+    "mixed": ["mean.npy", "gram.zarr", "o.h5:/scaled", "o.h5:/other"],
+}
+"""Of outputs that pass through memory or a file to a later pass (the first two), and of others."""
+
+
+class LastPassError(Exception):
+    """What ends a call in its last pass."""
+
+
+class Failing:
+    """A function that fails at its call number `at`."""
+
+    def __init__(self, at: int = -1) -> None:
+        self.calls, self.at = 0, at
+
+    def __call__(self, block: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        if self.calls == self.at:
+            raise LastPassError
+        return block
+
+
+def stored(folder: Path, places: list[Any], last: Failing, **options: Any) -> Any:
+    """Four outputs of at least four passes, the last of which calls a function.
+
+    The first one is kept in memory for a later pass, and the second one, which is larger, in a file.
+    """
+    x, y = cf.open(X), cf.open(Y)
+    gram = x.T @ x
+    arrays = [
+        y.mean(axis=0),
+        gram,
+        gram / gram.max(),
+        cf.map(last, y - y.mean(axis=0), dtype="f8", chunks=(20, -1), workspace=0),
+    ]
+    outs = [f"{folder}/{place}" if isinstance(place, str) else place for place in places]
+    return cf.store(arrays, outs, device="cpu", budget="1MB", **options)
+
+
+def expected() -> list[np.ndarray]:
+    gram = X.T @ X
+    return [Y.mean(axis=0), gram, gram / gram.max(), Y - Y.mean(axis=0)]
+
+
+def read(path: str) -> np.ndarray:
+    if ".h5:" in path:
+        with h5py.File(path.partition(":")[0]) as file:
+            return np.asarray(file[path.partition(":")[2]][...])
+    return np.load(path) if path.endswith(".npy") else np.asarray(zarr.open_array(path, mode="r")[...])
+
+
+def visible(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_nothing_appears_where_a_later_pass_fails(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(LastPassError):
+        stored(tmp_path, PLACES[kind], Failing(5))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("kind", PLACES)
+def test_all_appear_where_none_fails(kind: str, resume: bool, tmp_path: Path) -> None:
+    got = stored(tmp_path, PLACES[kind], Failing(), **({"resume": True, "name": "it"} if resume else {}))
+    for place, array, want in zip(PLACES[kind], got, expected(), strict=True):
+        np.testing.assert_allclose(array[...], want, rtol=1e-12)
+        if isinstance(array, h5py.Dataset):
+            array.file.close()
+        np.testing.assert_allclose(read(f"{tmp_path}/{place}"), want, rtol=1e-12)
+    assert visible(tmp_path) == sorted({Path(place.partition(":")[0]).parts[0] for place in PLACES[kind]})
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_what_the_passes_have_made_is_gone_on_with(kind: str, tmp_path: Path) -> None:
+    first, rest = Failing(15), Failing()
+    with pytest.raises(LastPassError):
+        stored(tmp_path, PLACES[kind], first, resume=True, name="it")
+    assert visible(tmp_path) == []
+    got = stored(tmp_path, PLACES[kind], rest, resume=True, name="it")
+    for array, want in zip(got, expected(), strict=True):
+        np.testing.assert_allclose(array[...], want, rtol=1e-12)
+        if isinstance(array, h5py.Dataset):
+            array.file.close()
+    whole = Failing()
+    stored(tmp_path, ["1.npy", "2.npy", "3.npy", "4.npy"], whole)
+    assert rest.calls <= whole.calls - 5
+
+
+def test_what_was_there_stays_where_a_later_pass_fails(tmp_path: Path) -> None:
+    for place in PLACES["npy"]:
+        np.save(tmp_path / place, np.arange(3))
+    with pytest.raises(LastPassError):
+        stored(tmp_path, PLACES["npy"], Failing(5), overwrite=True)
+    for place in PLACES["npy"]:
+        np.testing.assert_array_equal(np.load(tmp_path / place), np.arange(3))
+    stored(tmp_path, PLACES["npy"], Failing(), overwrite=True)
+    for place, want in zip(PLACES["npy"], expected(), strict=True):
+        np.testing.assert_allclose(np.load(tmp_path / place), want, rtol=1e-12)
+
+
+def test_a_new_output_waits_for_an_array_in_memory(tmp_path: Path) -> None:
+    last = np.zeros(Y.shape)
+    with pytest.raises(LastPassError):
+        stored(tmp_path, [*PLACES["npy"][:3], last], Failing(5))
+    assert list(tmp_path.iterdir()) == []
+    stored(tmp_path, [*PLACES["npy"][:3], last], Failing())
+    np.testing.assert_allclose(last, expected()[3], rtol=1e-12)
