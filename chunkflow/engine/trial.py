@@ -148,11 +148,16 @@ def frugal_trial(
     """A trial as `cached_trial` that takes little, however large the results are: a budget may be refused for them.
 
     Of a product, whose nest says what it holds, only the results' dtypes are asked, on short axes. Counts are made
-    twice, of few and of twice as many: the memory of all of them follows, which grows with their number. Lines that no
-    block cuts are tried on short ones, where the kernel allows it; long ones only if they will fit.
+    twice, of few and of twice as many: the memory of all of them follows, which grows with their number. What folds
+    keep for each element of their results is measured for few of these, and lines that no block cuts are tried on short
+    ones, where the kernel allows it; long ones only if they will fit.
     """
     known: dict[str, Any] = {"sources": sources, "device": device, "pool": pool, "budget": budget}
     known |= {"even": even, "block": block}
+    smaller = kernel.keeping(_room(budget) // 4, _most_elements(sources, device, budget))
+    if smaller is not kernel:
+        seen = frugal_trial(smaller, nest, **known)
+        return replace(seen, shapes=_shapes_of_all(smaller, seen.shapes, nest))
     if device.machine.staged and bytes_to_try(budget) == budget:  # the pool has a limit, unless a budget is looked for
         return cached_trial(kernel, nest, **known)
     shapes = kernel.shapes(nest) if nest.is_product else None
@@ -212,6 +217,22 @@ def _most_bytes(device: Device, budget: int) -> int:
     return max(LEAST_BYTES, min(most, bytes_to_try(budget) // 32))
 
 
+def _most_elements(sources: Sequence[Source], device: Device, budget: int) -> int:
+    """Most elements of a block in a trial within this budget."""
+    itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
+    target = _most_bytes(device, budget) // itemsize
+    return target if device.machine.staged else min(target, MOST_AT_ONCE)
+
+
+def _shapes_of_all(kernel: Kernel, shapes: Sequence[Shape], nest: LoopNest) -> tuple[Shape, ...]:
+    """Shapes of the results, from those that a kernel has which keeps less."""
+    found: list[Shape] = []
+    for part, number in zip(kernel.parts, nest.together or (len(shapes),), strict=True):
+        own = shapes[len(found) : len(found) + number]
+        found += own if part is None else part.lengthened(own)
+    return tuple(found)
+
+
 def _whole(kernel: Kernel) -> Kernel:
     return kernel.kernel if isinstance(kernel, SubNestKernel) else kernel
 
@@ -236,9 +257,7 @@ def run_trial(
     a note that names the region.
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
-    target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)
-    if not device.machine.staged:
-        target = min(target, MOST_AT_ONCE)
+    target = min(_most_elements(sources, device, budget), most or 1 << 62)
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
     caps = _within_block(_within_chunks(nest, sources, target), block)

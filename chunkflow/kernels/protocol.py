@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
 from types import FunctionType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -146,6 +147,18 @@ class Kernel(ABC):
         """The kernel with this share of its counts, for a trial; and what numbers of counts become of which."""
         return self, {}
 
+    def keeping(self, nbytes: int, elements: int) -> Kernel:
+        """The kernel for a trial on a block of at most so many elements, whose folds keep no more than so many bytes.
+
+        It takes the same for each element of a block, and keeps the same for each element of its results. There are
+        fewer of these, if it is another kernel: see `lengthened`.
+        """
+        return self
+
+    def lengthened(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        """Shapes of a fold's results, from those that a kernel has which keeps less."""
+        return shapes
+
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Kernel:
         """The kernel, told before the run the pass with its outputs, and their dtypes."""
         return self
@@ -261,6 +274,14 @@ class KernelWrapper(Fold, Carry, MultiKernel):
     @property
     def most_counts(self) -> int:
         return int(self.kernel.most_counts)
+
+    def keeping(self, nbytes: int, elements: int) -> Kernel:
+        fewer = self.kernel.keeping(nbytes, elements)
+        return self if fewer is self.kernel else replace(cast(Any, self), kernel=fewer)
+
+    def lengthened(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        found: Sequence[Shape] = self.kernel.lengthened(shapes)
+        return found
 
     @property
     def parts(self) -> Sequence[Fold | None]:

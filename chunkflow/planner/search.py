@@ -44,6 +44,10 @@ COLUMN = 4 * RUN
 NEAR_TIE = 1.02
 """Predicted times within this factor of the best count as equal: the plan with the largest blocks is chosen."""
 
+KEPT, WORTH = 4, 1.2
+"""Blocks that keep less are tried too where what a fold keeps takes more than one part in so many of the budget; and
+narrower ones as long as they are so many times as fast, since rows of a file come in shorter pieces."""
+
 REREAD = 1.02
 """How often elements may be read, for their halos' sake, by blocks that are no whole planes where those fit too."""
 
@@ -188,6 +192,13 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
         plans = _candidates(way, narrow)
         fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
     fitting += [plan for plan in _columns(problem, sides) if plan.estimate.seconds < sooner]
+    for narrow in _keeping_less(problem, sides, fitting):
+        less = [plan for way in _ways(problem) for plan in _candidates(way, narrow)]
+        seconds = min((plan.estimate.seconds for plan in less), default=math.inf)
+        if seconds > sooner / WORTH:
+            break
+        fitting += less
+        sooner = seconds
     return fitting
 
 
@@ -350,6 +361,21 @@ def _columns(problem: PlanProblem, allowed: _Sides) -> Iterator[Plan]:
         plan = plan_of(problem, tuple(side if a == axis else n for a, n in enumerate(caps)), depth)
         if plan.memory.total <= problem.budget:
             yield plan
+
+
+def _keeping_less(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -> Iterator[_Sides]:
+    """Longest sides of blocks that keep ever less of a fold: where that takes a budget, little is left for elements."""
+    op = problem.op
+    kept = [a not in op.folded for a in range(len(op.extents))]
+    most = max((plan.memory.partials for plan in fitting), default=0)
+    if op.is_product or not op.folded or most * KEPT <= problem.budget:
+        return
+    longest = [n if keeps else 1 for n, keeps in zip(sides.longest, kept, strict=True)]
+    units = [n if keeps else 1 for n, keeps in zip(sides.units, kept, strict=True)]
+    target = max(math.prod(n for n, keeps in zip(plan.block, kept, strict=True) if keeps) for plan in fitting)
+    while (target := target // 2) >= math.prod(units):
+        less = _grid.fit(longest, units, problem.order, target)
+        yield sides._replace(longest=[m if keeps else n for n, m, keeps in zip(sides.longest, less, kept, strict=True)])
 
 
 def _aligned_to_sources(problem: PlanProblem, sides: _Sides) -> list[int]:

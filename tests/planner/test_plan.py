@@ -845,3 +845,12 @@ def test_plans_are_kept_whatever_the_names_of_arrays() -> None:
     assert _chosen.cache_info().misses == calls
     assert (second.block, second.depth) == (first.block, first.depth)
     assert [a.name for a in (*first.operands, *second.operands, *second.outputs)] == ["x", "another", "another"]
+
+
+@pytest.mark.parametrize("machine", [GPU, replace(GPU, staged=False, lanes=2, depths=(4, 2, 1))])
+def test_a_fold_that_keeps_much_has_blocks_that_are_long(machine: Machine) -> None:
+    x, y = spec((20_000, 500)), spec((500, 3000))
+    op = replace(nest([x.shape]), outputs=(Output((Along(1), 3000)),), state=(24.0,))
+    plan = make_plan(op, [x], [y], machine, 60_000_000)
+    assert plan.block[0] > 1000
+    assert len(plan.grid) < 1000, "a block of all columns would have one row"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -206,6 +206,12 @@ class Fused(MultiKernel):
         pairs = [(None, {}) if part is None else part.with_fewer(share) for part in self.folding]
         became = {few: many for _, numbers in pairs for few, many in numbers.items()}
         return replace(self, folding=tuple([part for part, _ in pairs])), became
+
+    def keeping(self, nbytes: int, elements: int) -> Fused:
+        share = nbytes // max(1, sum(part is not None for part in self.folding))
+        folding = tuple([part and part.keeping(share, elements) for part in self.folding])
+        same = all(new is old for new, old in zip(folding, self.folding, strict=True))
+        return self if same else replace(self, folding=cast("tuple[Folding | None, ...]", folding))
 
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

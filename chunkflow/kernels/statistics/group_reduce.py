@@ -11,13 +11,13 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold, is_trial
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce, summed, without
@@ -35,6 +35,9 @@ NEAR = 1 << 18
 
 LOOPED = 1 << 13
 """Elements of a group's segment from which a loop over groups is quicker than one call for all of them."""
+
+COPIES = 4
+"""Arrays of a number for each group that results are made with."""
 
 SKIPPING = {"sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last"}
 """Functions that have a variant which leaves NaN out."""
@@ -233,13 +236,14 @@ class GroupedRows(ABC):
 class Segments(GroupedRows):
     """Rows in the order of their groups."""
 
-    def __init__(self, table: Any, codes: Any) -> None:
+    def __init__(self, table: Any, codes: Any, number: int) -> None:
         order = order_of(codes)
         ordered = codes[order]
         none = int((ordered < 0).sum())
         order, ordered = order[none:], ordered[none:]
-        if is_trial():  # one group of all rows takes most
-            order, ordered = np.arange(len(codes), like=codes)[::-1], np.zeros_like(codes)
+        if is_trial():  # as many groups as there may be take most
+            order = np.arange(len(codes), like=codes)[::-1]
+            ordered = np.minimum(np.arange(len(codes), like=codes), number - 1)
         heads = np.ones_like(ordered, dtype=bool)
         heads[1:] = ordered[1:] != ordered[:-1]
         self.order, self.starts, self._which = order, np.flatnonzero(heads), np.cumsum(heads) - 1
@@ -277,20 +281,33 @@ class Segments(GroupedRows):
 
 
 class ScatteredRows(GroupedRows):
-    """One column of rows on the CPU, which need no order: each is added to its group's result."""
+    """One column of rows on the CPU, which need no order: each is added to its group's result.
 
-    def __init__(self, table: np.ndarray, codes: np.ndarray, number: int) -> None:
+    `slots` has an integer for each group. They are written over and put back, so that a block with few of many groups
+    touches few.
+    """
+
+    def __init__(self, table: np.ndarray, codes: np.ndarray, number: int, slots: np.ndarray) -> None:
         there = codes >= 0
         if is_trial() or not there.all():
             self.order = np.flatnonzero(there)
             table, codes = table[self.order], codes[self.order]
         else:
             self.order = np.arange(len(codes))
-        counts = np.bincount(codes, minlength=number)
-        self.rows, self.present = table, np.flatnonzero(counts)
-        self._counts = counts[self.present]
-        numbers = np.cumsum(counts > 0) - 1
-        self._which = numbers[codes]
+        rows = np.arange(len(codes))
+        if is_trial():  # as many groups as there may be take most
+            one = np.minimum(rows, number - 1)
+        else:
+            known = slots[codes]
+            try:
+                slots[codes] = rows
+                one = slots[codes]  # of each group one row, the same for all of its rows
+            finally:
+                slots[codes] = known
+        heads = one == rows
+        self.rows, self.present = table, codes[heads]
+        self._which = (np.cumsum(heads) - 1)[one]
+        self._counts = np.bincount(self._which, minlength=len(self.present))
 
     def reduced(self, name: str, whole: Any) -> Any:
         ufunc, number, values = UFUNCS[name], len(self.present), whole[:, 0]
@@ -314,11 +331,11 @@ class ScatteredRows(GroupedRows):
         return found
 
 
-def rows_of(table: Any, codes: Any, number: int) -> GroupedRows:
-    """The rows of a table, given the group of each, of so many groups."""
+def rows_of(table: Any, codes: Any, number: int, slots: Any) -> GroupedRows:
+    """The rows of a table, given the group of each, of so many groups; `slots` has an integer for each of these."""
     if isinstance(table, np.ndarray) and table.shape[1] == 1:
-        return ScatteredRows(table, codes, number)
-    return Segments(table, codes)
+        return ScatteredRows(table, codes, number, slots)
+    return Segments(table, codes, number)
 
 
 # -- What is kept of each group ----------------------------------------------------------------------------------------
@@ -562,12 +579,14 @@ def _truth(x: Any) -> Any:
 class GroupReduction(Fold):
     """Functions of the elements of each group, as a fold of an array and its keys.
 
-    Each result follows the axes that are not reduced, and then the groups of each key.
+    Each result follows the axes that are not reduced, and then the groups of each key. In a trial `few` groups may
+    stand for all of them: what is kept of these may be more than there is room for.
     """
 
     groups: Groups
     functions: tuple[Function, ...]
     extents: Shape
+    few: int | None = None
     parts_of: dict[str, Part] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -585,15 +604,33 @@ class GroupReduction(Fold):
     def _placed(self) -> bool:
         return any(f.base in ("first", "last", "argmin", "argmax") for f in self.functions)
 
+    @property
+    def _number(self) -> int:
+        """How many groups are kept."""
+        return self.groups.number if self.few is None else self.few
+
+    def _kept(self, shape: Shape) -> Shape:
+        return tuple([n for a, n in enumerate(shape) if a not in self.groups.axes])
+
+    def keeping(self, nbytes: int, elements: int) -> GroupReduction:
+        columns = max(1, min(elements, math.prod(self._kept(self.extents))))
+        few = max(1, nbytes // (COPIES * 8 * columns * len(self.parts_of)))
+        return self if few >= self._number else replace(self, few=few)
+
+    def lengthened(self, shapes: Sequence[Shape]) -> list[Shape]:
+        keys = len(self.groups.shape)
+        return [(*shape[:-keys], *self.groups.shape) for shape in shapes]
+
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         x, *keys = blocks
         table, codes = self.groups.table(x), self.groups.codes(keys, x.shape)
-        by_group = rows_of(table, codes, self.groups.all_of(x.shape))
-        at = self.groups.positions(x.shape, self.extents, box) if self._placed else None
         value = self._nothing(x) if value is None else value
-        there, first = by_group.present, 0
+        slots = value[0][:, 0]  # the numbers of rows, which come first
+        by_group = rows_of(table, codes, self.groups.all_of(x.shape), slots)
+        at = self.groups.positions(x.shape, self.extents, box) if self._placed else None
+        there, first = by_group.present if self.few is None else by_group.present % len(slots), 0
         rows: list[Any] = []
         with np.errstate(all="ignore"):
             for part in self.parts_of.values():
@@ -605,8 +642,8 @@ class GroupReduction(Fold):
         return value
 
     def _nothing(self, x: Any) -> Value:
-        columns = math.prod(n for a, n in enumerate(x.shape) if a not in self.groups.axes)
-        number, columns = self.groups.all_of(x.shape), columns if self.groups.shared else 1
+        columns = math.prod(self._kept(x.shape))
+        number, columns = (self._number, columns) if self.groups.shared else (self._number * columns, 1)
         return tuple(
             [
                 np.full_like(x, fill, dtype=dtype, shape=(number, 1 if part is ROWS else columns))
@@ -628,14 +665,15 @@ class GroupReduction(Fold):
         for name, part in self.parts_of.items():
             parts[name] = value[first : first + len(part.nothing)]
             first += len(part.nothing)
-        kept = [s.stop - s.start for a, s in enumerate(box) if a not in self.groups.axes]
+        kept = self._kept(shape_of(box))
+        shape = self.groups.shape if self.few is None else (self.few, *[1] * (len(self.groups.shape) - 1))
         found = []
         for function in self.functions:
             result = function.of(parts)
             if self.groups.shared:
-                result = np.broadcast_to(result, (self.groups.number, math.prod(kept)))
-                result = np.moveaxis(result.reshape(-1, *kept), 0, -1) if self.groups.number else result.T
-            found.append(result.reshape(*kept, *self.groups.shape))
+                result = np.broadcast_to(result, (self._number, math.prod(kept)))
+                result = np.moveaxis(result.reshape(-1, *kept), 0, -1) if self._number else result.T
+            found.append(result.reshape(*kept, *shape))
         return tuple(found) if len(found) > 1 else found[0]
 
 
@@ -670,7 +708,7 @@ class GroupQuantiles:
     any_length: ClassVar[bool] = True
 
     def __call__(self, block: Any, *keys: Any) -> Any:
-        segments = Segments(self.groups.table(block), self.groups.codes(keys, block.shape))
+        segments = Segments(self.groups.table(block), self.groups.codes(keys, block.shape), 1)
         kept = [n for a, n in enumerate(block.shape) if a not in self.groups.axes]
         columns = segments.rows.shape[1]
         groups = self.groups.all_of(block.shape)

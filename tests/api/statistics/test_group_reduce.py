@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from support.budgets import traced
 from support.devices import CHECKING, Place, checked, everywhere
 
 import chunkflow as cf
@@ -158,6 +160,44 @@ def test_one_read_for_all_functions_within_the_budget() -> None:
     np.testing.assert_allclose(found[0][..., 3], x[3::12].mean(axis=0))
     with pytest.raises(errors.BudgetError, match="at least"):
         cf.groupby_reduce(x[0], np.arange(30), func="var", expected_groups=100_000, budget="1MB", device="cpu")
+
+
+@pytest.mark.parametrize("func", ["mean", "nanfirst", ["sum", "nanvar"]])
+def test_many_groups_for_each_column(func: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 3000, (60, 40)).astype("f8")
+    np.save(tmp_path / "x.npy", x)
+    plan = str(cf.explain(cf.groupby_reduce, x, x, func=func, expected_groups=3000, axis=0, budget="2MB", device="cpu"))
+    assert re.search(r"blocks of \d\d x \d+ ", plan), "what is kept leaves room for some rows"
+    found, _ = cf.groupby_reduce(
+        tmp_path / "x.npy", x, func=func, expected_groups=3000, axis=0, budget="2MB", device="cpu"
+    )
+    first = found if isinstance(func, str) else found[0]
+    right = np.full((40, 3000), 0.0 if isinstance(func, list) else np.nan)
+    for column, line in enumerate(x.T):
+        for label, number in zip(*np.unique(line, return_counts=True), strict=True):
+            right[column, int(label)] = label * (number if isinstance(func, list) else 1)
+    np.testing.assert_array_equal(first, right)
+    if isinstance(func, list):
+        np.testing.assert_array_equal(np.nan_to_num(found[1]), 0)
+
+
+def test_what_groups_keep_is_named_before_it_is_there() -> None:
+    x = np.random.default_rng(0).random((20, 30))
+    by, number = np.arange(20), 100_000
+
+    def call(budget: int, axis: Any = 0) -> Any:
+        return cf.groupby_reduce(
+            x, by if axis == 0 else x * 0, func="var", expected_groups=number, axis=axis, budget=budget, device="cpu"
+        )
+
+    for axis in (0, (0, 1)):
+        with pytest.raises(errors.BudgetError):
+            call(3_000_000, axis)
+        with traced() as peak, pytest.raises(errors.BudgetError) as caught:
+            call(3_000_000, axis)
+        assert peak() <= 3_000_000 + number * (8 + 8 + 8), "besides the labels, their order, and which group they are"
+        assert caught.value.smallest is not None
+        call(caught.value.smallest, axis)
 
 
 def test_keys() -> None:
