@@ -82,10 +82,9 @@ class _Opened:
     supposed: int = 0
     """Bytes that libraries would take, beside the device's reserve."""
 
-    @property
-    def reserve(self) -> int:
-        """Bytes that are no plan's: of the device's libraries, and of what sources hold in memory that is shared."""
-        held = 0 if self.device.machine.staged else bytes_held(self.sources)
+    def reserve(self, targets: Sequence[Target] = ()) -> int:
+        """Bytes that are no plan's: of the device's libraries, and of what arrays hold in memory that is shared."""
+        held = 0 if self.device.machine.staged else bytes_held([*self.sources, *targets])
         return self.device.reserve + self.supposed + held
 
 
@@ -191,7 +190,7 @@ def _plan(
     check_number(targets, trial, options)
     alike = declared.block if declared.chunked else None
     outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, alike, options)
-    known: dict[str, Any] = {"workspace": workspace, "reserve": opened.reserve}
+    known: dict[str, Any] = {"workspace": workspace, "reserve": opened.reserve(targets)}
     known["block"] = declared.block or block
     known |= {"tiles": declared.tiles, "strips": declared.strips}
     machine, fixed = device.machine, declared.blocking
@@ -232,7 +231,7 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
     block = chunking.sides(stated.lengths, axes, [Along(a) for a in axes if a is not None], len(nest.extents))
     # The loop may refer to one block, or work on it, until it has the next one.
     machine = replace(device.machine, depths=tuple(n for n in device.machine.depths if n > 1))
-    make = partial(make_plan, nest, stated.specs, [], machine, reserve=opened.reserve, block=block)
+    make = partial(make_plan, nest, stated.specs, [], machine, reserve=opened.reserve(), block=block)
     plan = _planned(make, limit, opened.lease)
     return Prepared(plan, None, opened.sources, (), device, pool, False)
 

@@ -161,7 +161,7 @@ def leaves(sources: Iterable[object]) -> Iterator[object]:
 
 
 class Holding(Protocol):
-    """Optional: a source that needs things in memory which the library has made."""
+    """Optional: a source or a target that needs things in memory which the library has made."""
 
     @property
     def held(self) -> Sequence[Any]:
@@ -169,7 +169,7 @@ class Holding(Protocol):
 
 
 def bytes_held(sources: Iterable[object]) -> int:
-    """Bytes of what sources, and those that they are made of, have as `Holding.held`. The same thing counts once."""
+    """Bytes of what arrays, and those that they are made of, have as `Holding.held`. The same thing counts once."""
     found: dict[int, int] = {}
     todo = list(sources)
     while todo:

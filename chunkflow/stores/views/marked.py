@@ -21,7 +21,8 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentTypeError, WriteError
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.protocol import Source, Unviewed
+from chunkflow.stores.foreign.generic import GenericTarget
+from chunkflow.stores.protocol import Source, Target, Unviewed
 from chunkflow.stores.views.taken import Some
 
 SEGMENT = 64
@@ -114,6 +115,9 @@ class Marks:
             bits[..., start - 8 * first : stop - 8 * first] = block[part]
             self._bits[(*place, slice(first, last))] = np.packbits(bits, axis=-1, bitorder="little")
 
+    def __chunkflow_target__(self) -> Target:
+        return MarksTarget(self)
+
     def counted(self) -> Marks:
         """Count the marks, which are all set by now: `number`, and what `place` and `rank` need."""
         rows, total, step = self._flat.view("<u8").reshape(-1, SEGMENT // 8), 0, self.grain * ROWS
@@ -186,6 +190,15 @@ class Marks:
         row, column = np.divmod(bits, self.width * 8)
         found: np.ndarray = row * self.shape[-1] + column
         return found
+
+
+class MarksTarget(GenericTarget):
+    """Marks that are set: they count in the plan of the pass that does so, with what that takes."""
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks, "marks")
+        self.held = [marks]
+        self._spec = self._spec.with_storage(beside=2 * marks.grain * BITS)
 
 
 def _received(shape: Shape, bits: bytes, grain: int) -> Marks:
