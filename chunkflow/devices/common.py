@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 from chunkflow.devices.protocol import Device, Edge
+from chunkflow.system.context import run_variable
 
 WORKER = "chunkflow-lane"
 """Name of the threads on which a device runs functions."""
@@ -54,6 +56,9 @@ class Done:
         return self._value
 
 
+_kept: ContextVar[int] = run_variable("chunkflow_kept", 0)
+
+
 class DeviceDefaults(Device):
     """Defaults of devices without a race detector, beside those of the protocol."""
 
@@ -64,8 +69,17 @@ class DeviceDefaults(Device):
 
     @property
     def reserve(self) -> int:
-        """None."""
-        return 0
+        """None of libraries'."""
+        return _kept.get()
+
+    @contextmanager
+    def keeping(self, nbytes: int) -> Iterator[None]:
+        """See `Device.keeping`."""
+        before = _kept.set(_kept.get() + (0 if self.machine.staged else nbytes))
+        try:
+            yield
+        finally:
+            _kept.reset(before)
 
     def address(self, array: Any) -> int:
         """Address of an array, for the compiled loops."""

@@ -295,7 +295,10 @@ class Device(Protocol):
 
     @property
     def reserve(self) -> int:
-        """Bytes of device memory that libraries are known to have taken outside every pool."""
+        """Bytes of device memory that are taken outside every pool: by libraries, and by what is `keeping`."""
+
+    def keeping(self, nbytes: int) -> AbstractContextManager[None]:
+        """Count bytes that the library has in host memory between runs, where that is the device's."""
 
     def to_load(self, library: Library) -> int:
         """Most bytes that a library takes outside every pool when the calling thread first uses it; 0 once it does."""

@@ -109,7 +109,8 @@ class Budget:
         """The budget's pool on a device."""
         if device.name not in self._pools:
             limit = self.limit_on(device)
-            least = device.reserve + LEAST_PAGES * device.machine.page if device.reserve else 0
+            with_libraries = device.machine.staged and device.reserve
+            least = device.reserve + LEAST_PAGES * device.machine.page if with_libraries else 0
             if limit < least:
                 least += NOT_LOADED_YET
                 raise BudgetError(

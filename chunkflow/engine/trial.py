@@ -290,7 +290,7 @@ def run_trial(
         held = _block_bytes(nest, sources, box)
         needed, wanted = held, f"The block alone takes {format_bytes(held)}."
         # A staged device's pool has a limit. What folds and scans keep is to be named, however large it is.
-        most = None if device.machine.staged or kernel.kind is not Kind.MAP else _room(budget) - held
+        most = None if device.machine.staged or kernel.kind is not Kind.MAP else _room(budget - device.reserve) - held
         if most is None or most >= 0:
             try:
                 return _measure(kernel, nest, sources, device, pool, box, most)
@@ -302,7 +302,7 @@ def run_trial(
                 asked, wanted = device.bytes_asked(failed), shortage(failed, device)
                 needed = (asked or 0) + (held if most is not None else 0)
         if math.prod(sides) <= math.prod(least):
-            taken = f", of which libraries have taken {format_bytes(device.reserve)}" if device.reserve else ""
+            taken = f", of which {format_bytes(device.reserve)} are taken already" if device.reserve else ""
             raise BudgetError(
                 f"fn runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
                 f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget="

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -84,6 +84,11 @@ class Evaluation:
     _cast: dict[Node, Any] = field(default_factory=dict)
     """Results in outputs of other dtypes: no later pass may read a node there."""
     _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
+    _asked: set[Node] = field(default_factory=set)
+    """What the caller gets."""
+
+    def __post_init__(self) -> None:
+        self._given = frozenset(self.stored)
 
     def run(self, wanted: Mapping[Node, Any], stack: ExitStack) -> dict[Node, Any]:
         """Compute nodes into the places that `wanted` gives. Temporary files live as long as `stack`.
@@ -96,7 +101,7 @@ class Evaluation:
             self._refuse_ahead(wanted)
         folder: list[Path] = []
         numbers, passes = itertools.count(), current()
-        held = room(self.options) if passes is None else max(LEAST, int(passes.limit) // SHARE)
+        self._asked |= set(wanted)
 
         hidden = {node: place.target for node, place in places.items() if place.path is not None and len(wanted) > 1}
         later: set[Node] = set()
@@ -104,7 +109,7 @@ class Evaluation:
         def place(node: Node) -> Any:
             if node in wanted and node not in later:
                 return wanted[node]
-            if (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= held:
+            if self._stays(node):
                 return None
             if passes is not None:
                 return passes.place(ArraySpec(node.name, node.spec.shape, node.spec.dtype))
@@ -119,6 +124,7 @@ class Evaluation:
         with together([*hidden.values()], self.options.sync):
             for group, wanting in self.groups(list(wanted)):
                 later |= {node for node in group if node in wanting and node in hidden}
+                self._asked -= later
                 self._compute(group, wanted, place)
                 for node in set(self.stored) - given - wanting - set(wanted):
                     old = self.stored.pop(node)  # no later pass needs it
@@ -129,6 +135,24 @@ class Evaluation:
                 copied = SourceNode(found[node])
                 found[node] = self.run({copied: wanted[node]}, stack)[copied]
         return {node: settled(result) for node, result in found.items()}
+
+    @cached_property
+    def _room(self) -> int:
+        """Most bytes of an intermediate result that stays in memory."""
+        passes = current()
+        return room(self.options) if passes is None else max(LEAST, int(passes.limit) // SHARE)
+
+    def _stays(self, node: Node) -> bool:
+        """Whether an intermediate result stays in memory."""
+        return (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= self._room
+
+    def _keeping(self, group: Sequence[Node]) -> AbstractContextManager[None]:
+        """A context in which intermediate results in memory count, with those that a pass makes of these nodes."""
+        device = devices.resolve(self.options.device)
+        if device.machine.staged:
+            return nullcontext()
+        kept = {*self.stored, *group} - self._given - self._asked
+        return device.keeping(sum(spec.nbytes for node in kept if self._stays(node) for spec in _specs(node)))
 
     def plan_all(self, wanted: Mapping[Node, Any]) -> None:
         """Plan all passes, in a dry run."""
@@ -193,6 +217,7 @@ class Evaluation:
         """
         found: list[tuple[tuple[str, ...], Plan | str]] = []
         plan: Plan | str
+        self._asked |= set(wanted)
         for group, _ in self.groups(list(wanted), dry_run=True):
             for part in self._parts(group, wanted):
                 node, plan = part[0], "several passes of its own"
@@ -333,7 +358,8 @@ class Evaluation:
         given = {} if out is None else {"out": out, "overwrite": self.options.overwrite, "sync": self.options.sync}
         token = _around.set(self.stored)
         try:
-            result = node.run(*arrays, **options, **given)
+            with self._keeping([node]):
+                result = node.run(*arrays, **options, **given)
             if is_dry() and not is_stand_in(result):  # whose chunks are those that the file would have
                 target = open_target(out, overwrite=self.options.overwrite)
                 result = stand_ins([target.describe(node.spec.shape, node.spec.dtype, None)])[0]
@@ -346,7 +372,8 @@ class Evaluation:
         """Run a pass, and say so. With `busy` it is not run if the overhead of its blocks is large."""
         made = self._pass(group, self.stored)
         assert made is not None
-        with interrupts.deferred(), self._prepared(made, [place(member) for member in group]) as run:
+        places = [place(member) for member in group]
+        with interrupts.deferred(), self._keeping(group), self._prepared(made, places) as run:
             if busy and current() is None and _is_busy(run.plan):
                 return False
             _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
@@ -364,7 +391,8 @@ class Evaluation:
     ) -> Plan:
         made = self._pass(group, self.stored)
         assert made is not None
-        with interrupts.deferred(), self._prepared(made, [wanted.get(node) for node in group]) as run:
+        places = [wanted.get(node) for node in group]
+        with interrupts.deferred(), self._keeping(group), self._prepared(made, places) as run:
             plan: Plan = run.plan if expect is None else expect(run)
         return plan
 

@@ -205,7 +205,7 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
 def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     """The error of a budget in which no block fits, with the smallest one that would do."""
     smallest, budget, reserve = _least(problem, _grid.fit(*sides, problem.order, 1)), problem.budget, problem.reserve
-    whose = "is the device libraries' own" if problem.machine.staged else "sources hold already"
+    whose = "is the device libraries' own" if problem.machine.staged else "is held already"
     return BudgetError(
         f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
         f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"

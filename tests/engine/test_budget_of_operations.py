@@ -114,6 +114,23 @@ def test_lines_that_do_not_fit_are_refused_within_the_budget(operation: str, tmp
         LINES[operation](tmp_path / "x.npy", budget=smallest, device="cpu")
 
 
+def test_what_passes_keep_for_later_ones_counts(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((100, 30_000))
+    np.save(tmp_path / "x.npy", x)
+
+    def store() -> np.ndarray:
+        y = cf.open(tmp_path / "x.npy")
+        made = (y - y.mean(axis=0)) / y.max(axis=0) + y.min(axis=0) * y.sum(axis=0)
+        return cf.store(made, tmp_path / "y.npy", budget=4 * MB, device="cpu", overwrite=True)
+
+    store()  # imports
+    gc.collect()
+    with traced() as peak:
+        found = store()
+        assert peak() <= 4 * MB  # four results of 240 kB each stay in memory
+    np.testing.assert_allclose(found, (x - x.mean(0)) / x.max(0) + x.min(0) * x.sum(0), rtol=1e-12)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
 @pytest.mark.parametrize("operation", [*OPERATIONS, *MOVES], ids=lambda o: o.name)
