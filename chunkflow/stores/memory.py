@@ -36,6 +36,10 @@ def memory_footprint(array: np.ndarray) -> Footprint:
     return footprint_of("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
 
 
+class Made(np.ndarray):
+    """An array that the library made of the caller's: it counts in the budgets of runs that read it."""
+
+
 class _InMemory:
     """What a source and a sink share whose array is in memory."""
 
@@ -62,6 +66,7 @@ class ArraySource(_InMemory):
     def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
         super().__init__(array, _spec(array) if footprint is None else _spec(array).with_storage(in_memory=False))
         self.footprint: Footprint | None = footprint or memory_footprint(array)
+        self.held = [array] if isinstance(array, Made) else []
 
     def read(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, strides.part(self._array, region))

@@ -165,7 +165,7 @@ class Holding(Protocol):
 
     @property
     def held(self) -> Sequence[Any]:
-        """These things; each has its bytes as `held`. Several sources may share one."""
+        """These things: arrays, or what has its bytes as `held`. Several sources may share one."""
 
 
 def bytes_held(sources: Iterable[object]) -> int:
@@ -174,7 +174,8 @@ def bytes_held(sources: Iterable[object]) -> int:
     todo = list(sources)
     while todo:
         source = todo.pop()
-        found |= {id(thing): int(thing.held) for thing in getattr(source, "held", ())}
+        for thing in getattr(source, "held", ()):
+            found[id(thing)] = thing.nbytes if isinstance(thing, np.ndarray) else int(thing.held)
         todo += getattr(source, "parts", None) or ()
     return sum(found.values())
 

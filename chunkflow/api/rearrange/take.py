@@ -37,7 +37,7 @@ def take(
 
     Only chunks that hold one of them are read. Where places are sorted, each is read once, or once more for each block
     that cuts it; in any other order each block reads the chunks that it needs. The places themselves take eight bytes
-    each of the host's memory, beside the budget.
+    each of the host's memory, which count in a budget on the CPU.
 
     Parameters
     ----------

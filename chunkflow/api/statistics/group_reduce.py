@@ -40,6 +40,10 @@ from chunkflow.kernels.statistics.group_reduce import (
     Lookup,
 )
 from chunkflow.stores import spec_of
+from chunkflow.stores.memory import Made
+
+AT_ONCE = 1 << 14
+"""Labels in memory of which the groups are found together."""
 
 ORDER = ("median", "nanmedian", "quantile", "nanquantile")
 """Functions that need all elements of a group at once."""
@@ -218,7 +222,8 @@ def _keys(
         mine = places[len(places) - len(shape) :]
         long = [i for i, a in enumerate(mine) if shape[i] == spec.shape[a]]
         if len(long) < len(shape):  # it broadcasts along others
-            arrays[place] = np.asarray(array).reshape([shape[i] for i in long])
+            own = array if isinstance(array, np.ndarray) else np.asarray(array)
+            arrays[place] = own.reshape([shape[i] for i in long])
         follow.append(tuple(mine[i] for i in long))
     axes = tuple(sorted(places if given is None else given))
     sizes = tuple(len(names) for names in labels)
@@ -263,20 +268,34 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
     if stored:
         return key, lookup, groups
     try:
-        codes = lookup(key)
+        lookup(key.flat[:1])
     except TypeError as error:
         raise ArgumentTypeError(f"labels of {key.dtype} and groups of {names.dtype} do not compare: {error}") from None
-    return codes.astype("i4" if len(groups) < 1 << 31 else "i8"), None, groups
+    if key.size > AT_ONCE and key.dtype.kind in "biuf" and key.dtype.itemsize <= 8:
+        return key, lookup, groups  # each block looks its own up
+    codes = np.empty(key.shape, np.result_type(np.int8, np.min_scalar_type(-max(len(groups), 1))))
+    into = codes.reshape(-1)
+    for start in range(0, key.size, AT_ONCE):
+        into[start : start + AT_ONCE] = lookup(key.flat[start : start + AT_ONCE])
+    return codes.view(Made), None, groups
 
 
 def _distinct(key: np.ndarray) -> np.ndarray:
-    """Labels that there are, sorted. Integers that are not far apart are counted, which is quicker than sorting."""
+    """Labels that there are, sorted. Integers that are not far apart are marked, which is quicker than sorting."""
     if key.dtype.kind in "iu" and key.size:
         low, high = int(key.min()), int(key.max())
         if high - low < NEAR and high <= np.iinfo("i8").max:
-            found = np.flatnonzero(np.bincount(key.astype("i8").reshape(-1) - low))
-            return (found + low).astype(key.dtype)
-    return np.unique(key)
+            there = np.zeros(high - low + 1, bool)
+            for start in range(0, key.size, AT_ONCE):
+                there[key.flat[start : start + AT_ONCE].astype("i8") - low] = True
+            return (np.flatnonzero(there) + low).astype(key.dtype)
+    found = np.unique(key.flat[:AT_ONCE])
+    start = AT_ONCE
+    while start < key.size:  # as many as there are found, so that they are seldom sorted again
+        stop = start + max(AT_ONCE, len(found))
+        found = np.unique(np.concatenate((found, np.unique(key.flat[start:stop]))))
+        start = stop
+    return found
 
 
 def _edges(expected: Any) -> np.ndarray:

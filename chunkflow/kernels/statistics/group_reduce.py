@@ -33,6 +33,9 @@ NOWHERE = np.iinfo("i8").max
 NEAR = 1 << 18
 """Difference of integer labels up to which their groups are looked up in a table."""
 
+FAR = 32
+"""Places of that table for each label, at most."""
+
 LOOPED = 1 << 13
 """Elements of a group's segment from which a loop over groups is quicker than one call for all of them."""
 
@@ -78,7 +81,7 @@ class Lookup:
         if self.bins or self.labels.dtype.kind not in "biu" or not len(self.labels):
             return None
         low, high = int(self.labels[0]), int(self.labels[-1])
-        if high - low >= NEAR or high > np.iinfo("i8").max:
+        if high - low >= min(NEAR, FAR * len(self.labels)) or high > np.iinfo("i8").max:
             return None
         table = np.full(high - low + 1, -1, "i8")
         table[self.labels.astype("i8") - low] = self.numbers

@@ -105,7 +105,7 @@ class AssignedMask(Unviewed):
 
     def __init__(self, places: Picked) -> None:
         self._places = self.how = places
-        self.parts: list[Source] = []
+        self.held, self.parts = [places.points], list[Source]()
         self.spec = ArraySpec("an index", places.shape, np.dtype(bool))
 
     def read(self, region: Region, out: np.ndarray) -> None:
@@ -128,6 +128,7 @@ class AssignedValues(Unviewed):
     def __init__(self, places: Picked, values: Source | np.ndarray, along: tuple[int | None, ...] = ()) -> None:
         self._places, self._values, self._along = places, values, along
         self.parts = [] if isinstance(values, np.ndarray) else [values]
+        self.held = [places.points, *([values] if isinstance(values, np.ndarray) else [])]
         self.how = (places, values if isinstance(values, np.ndarray) else None, along)
         dtype = values.dtype if isinstance(values, np.ndarray) else values.spec.dtype
         self.spec = ArraySpec("values", places.shape, dtype)

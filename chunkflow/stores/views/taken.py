@@ -198,6 +198,7 @@ class TakenSource(Some):
     def __init__(self, source: Source, places: Places) -> None:
         super().__init__(source, taken_spec(source.spec, places), tuple(places))
         self._places = places
+        self.held = [p for p in places if p is not None]
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
@@ -237,6 +238,7 @@ class PointsSource(Some):
     def __init__(self, source: Source, axes: Sequence[int], points: np.ndarray, at: int) -> None:
         super().__init__(source, pointed_spec(source.spec, axes, points, at), (tuple(axes), points, at))
         self._axes, self._points, self._at = tuple(axes), points, at
+        self.held = [points]
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:

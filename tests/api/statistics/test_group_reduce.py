@@ -200,6 +200,37 @@ def test_what_groups_keep_is_named_before_it_is_there() -> None:
         call(caught.value.smallest, axis)
 
 
+@pytest.mark.parametrize("kind", ["i8", ">i4", "f8", "U3", "M8[h]", "two"])
+@pytest.mark.parametrize("expected_groups", [None, "given"])
+def test_long_labels_in_memory_count_in_the_budget(kind: str, expected_groups: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random(300_000)
+    np.save(tmp_path / "x.npy", x)
+    number = np.random.default_rng(1).integers(0, 50, x.size)
+    key = (number * 999_999).astype(kind) if kind == ">i4" else number.astype(kind if kind != "two" else "i8")
+    keys = (key, (number % 3).astype("u1")) if kind == "two" else (key,)
+    groups = tuple(np.unique(k) for k in keys) if expected_groups else None
+
+    def call(budget: int) -> Any:
+        return cf.groupby_reduce(
+            tmp_path / "x.npy", *keys, func="sum", expected_groups=groups, budget=budget, device="cpu"
+        )[0]
+
+    found = call(2_000_000)
+    with traced() as peak:
+        call(2_000_000)
+        assert peak() <= 2_000_000
+    right = [x[number == n].sum() for n in range(50)]
+    if kind == "two":
+        np.testing.assert_allclose([found[n, n % 3] for n in range(50)], right)
+    else:
+        np.testing.assert_allclose(np.sort(found), np.sort(right))
+    if kind in ("U3", "M8[h]"):
+        with pytest.raises(errors.BudgetError, match="hold already") as caught:
+            call(300_000)
+        assert caught.value.smallest is not None
+        assert 300_000 < caught.value.smallest < 600_000, "a byte for each label"
+
+
 def test_keys() -> None:
     x = np.arange(12.0).reshape(2, 6)
     names = np.array(["b", "a", "b", "c", "a", "b"])
