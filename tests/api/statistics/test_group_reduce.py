@@ -225,7 +225,7 @@ def test_long_labels_in_memory_count_in_the_budget(kind: str, expected_groups: A
     else:
         np.testing.assert_allclose(np.sort(found), np.sort(right))
     if kind in ("U3", "M8[h]"):
-        with pytest.raises(errors.BudgetError, match="hold already") as caught:
+        with pytest.raises(errors.BudgetError, match="held already") as caught:
             call(300_000)
         assert caught.value.smallest is not None
         assert 300_000 < caught.value.smallest < 600_000, "a byte for each label"
