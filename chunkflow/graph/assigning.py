@@ -81,12 +81,15 @@ def _by_places(index: ParsedIndex, shape: Shape, dtype: np.dtype, values: Any, o
         1 if axis is None else index.common[~axis] if axis < 0 else index.cuts[axis].number for axis in wanted
     )
     axes = tuple(sorted(index.arrays))
-    points = np.empty((0, 0), np.int64)
-    order = np.empty(0, np.int64)
-    if axes:
-        points = np.stack([np.broadcast_to(index.arrays[axis], index.common).reshape(-1) for axis in axes])
+    common = index.common
+    points = index.points() if axes else np.empty((0, 0), np.int64)
+    order: slice | np.ndarray = slice(None)
+    if len(axes) == 1 and isinstance(values, np.generic):
+        points.sort()
+    elif axes and not bool((points[0, 1:] >= points[0, :-1]).all()):
         order = np.argsort(points[0], kind="stable")
-        points = points[:, order]
+        for row in points:
+            row[:] = row[order]
     places = Picked(shape, tuple(index.cuts), axes, points)  # type: ignore[arg-type]
     if isinstance(values, np.generic):
         return _Assigned(places), values
@@ -104,14 +107,15 @@ def _by_places(index: ParsedIndex, shape: Shape, dtype: np.dtype, values: Any, o
     array = array.reshape(array.shape[max(0, array.ndim - len(picked)) :])
     array = array.reshape((1,) * (len(picked) - array.ndim) + array.shape)
     # The places' axes come first, as one, and then the axes of the array.
-    common = [wanted.index(~d) for d in range(len(index.common))]
+    moved = [wanted.index(~d) for d in range(len(common))]
     rest = [(axis, wanted.index(axis)) for axis in range(len(shape)) if axis not in axes and axis not in index.single]
-    array = np.transpose(array, [*common, *(d for _, d in rest), *(d for d, a in enumerate(wanted) if a is None)])
-    front = np.broadcast_to(array, (*index.common, *array.shape[len(common) :]))
+    array = np.transpose(array, [*moved, *(d for _, d in rest), *(d for d, a in enumerate(wanted) if a is None)])
+    front = np.broadcast_to(array, (*common, *array.shape[len(common) :]))
     front = front.reshape(points.shape[1], *array.shape[len(common) : len(common) + len(rest)])[order]
     kept = iter(front.shape[1:])
     ends = [1 if axis in index.single else next(kept) for axis in range(len(shape)) if axis not in axes]
-    return _Assigned(places), _Assigned(places, front.reshape(points.shape[1], *ends).astype(dtype))
+    values = front.reshape(points.shape[1], *ends).astype(dtype, copy=isinstance(order, slice))  # not the caller's own
+    return _Assigned(places), _Assigned(places, values)
 
 
 def _in_memory(values: Any, options: Options) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,6 +71,13 @@ class ParsedIndex:
         first = placed[0] if placed[-1] - placed[0] + 1 == len(placed) else 0
         rest = [axis for axis in self.order[first:] if axis is None or axis not in (*self.arrays, *self.single)]
         return [*self.order[:first], *(~d for d in range(len(self.common))), *rest]
+
+    def points(self) -> np.ndarray:
+        """The places as points: a column for each. Each array is given up for it, so that both are never there."""
+        found = np.empty((len(self.arrays), math.prod(self.common)), np.int64)
+        for row, axis in zip(found, sorted(self.arrays), strict=True):
+            row.reshape(self.common)[...] = self.arrays.pop(axis)
+        return found
 
 
 def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
@@ -176,7 +184,7 @@ def _picked(node: Node, index: ParsedIndex, common: Shape) -> tuple[Node, list[l
             made[axis] = []
         return sliced(node, cuts), made
     axes = sorted(arrays)
-    points = np.stack([np.broadcast_to(arrays[axis], common).reshape(-1) for axis in axes])
+    points = index.points()
     kept = [axis for axis in range(len(index.cuts)) if axis not in axes]
     at = sum(axis < axes[0] for axis in kept)
     made = [[] if axis in index.single else [axis] for axis in kept]

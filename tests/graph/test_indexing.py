@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,52 @@ def test_an_index_and_values_of_put_are_computed_within_the_budget(tmp_path: Pat
         assert peak() <= 3_000_000
     x[wanted, places[:1]] = x.min(axis=1)[wanted]
     same(got, x)
+
+
+K = np.random.default_rng(0).integers(-400_000, 400_000, 60_000)
+T, V = np.sort(np.random.default_rng(1).random(40_000)), np.arange(len(K))
+LISTS: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray], Any]]] = {
+    "take": (lambda x, **o: cf.take(x, K, **o), lambda x: x[K]),
+    "points": (
+        lambda x, **o: cf.open(x).reshape(400, 1000)[K % 400, K % 1000].compute(**o),
+        lambda x: x.reshape(400, -1)[K % 400, K % 1000],
+    ),
+    "put one": (lambda x, **o: cf.put(x, K, 7, **o), lambda x: _put(x, K, 7)),
+    "put": (lambda x, **o: cf.put(x, K, V, **o), lambda x: _put(x, K, V)),
+    "isin": (
+        lambda x, **o: np.isin(cf.open(x), T.astype("f4"), invert=True).compute(**o),
+        lambda x: np.isin(x, T.astype("f4"), invert=True),
+    ),
+    "interp": (lambda x, **o: np.interp(cf.open(x), T, T**2).compute(**o), lambda x: np.interp(x, T, T**2)),
+}
+
+
+def _put(x: np.ndarray, index: Any, values: Any) -> np.ndarray:
+    found = x.copy()
+    found[index] = values
+    return found
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_long_lists_and_tables_count_in_the_budget(name: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(2).random(400_000).astype("f4")
+    x[: len(T) * 7 : 7], x[-1] = T, np.nan
+    np.save(tmp_path / "x.npy", x)
+    run, numpy = LISTS[name]
+
+    def call(budget: int) -> Any:
+        return run(tmp_path / "x.npy", budget=budget, device="cpu")
+
+    call(3_000_000)
+    with traced() as peak:
+        found = call(3_000_000)
+        assert peak() <= 3_000_000 + found.nbytes
+    np.testing.assert_array_equal(found, numpy(x))
+    if name in ("take", "points", "put"):
+        with pytest.raises(cf.BudgetError, match="held already") as caught:
+            call(200_000)
+        assert caught.value.smallest is not None
+        call(caught.value.smallest + 200_000)
 
 
 def test_a_mask_beside_other_indices_picks_no_more_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:

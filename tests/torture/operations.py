@@ -227,6 +227,34 @@ def _written_by_mask(x: Any, data: Data, r: random.Random) -> Any:
     return cf.put(x, x > 500, values)
 
 
+def _many(n: int, r: random.Random, most: int = 100_000) -> np.ndarray:
+    """Many places along an axis, in any order or sorted."""
+    found = np.random.default_rng(r.randrange(1 << 30)).integers(0, n, most)
+    return np.sort(found) if r.random() < 0.4 else found
+
+
+def _written_at(x: Data, r: random.Random, **how: Any) -> Any:
+    index = tuple(_many(n, random.Random(i)) for i, n in enumerate(x.shape))
+    return cf.put(x.path, index, r.choice([7, np.arange(len(index[0]))]), **how)
+
+
+def _in_tables(x: Any, data: Data, r: random.Random) -> Any:
+    table = np.sort(np.random.default_rng(r.randrange(1 << 30)).random(r.choice([1000, 50_000])) * 1000)
+    which = r.choice(["isin", "searchsorted", "interp", "digitize"])
+    if which == "isin":
+        return np.isin(x, table.astype(x.dtype))
+    if which == "searchsorted":
+        return np.searchsorted(table, x)
+    return np.interp(x, table, table) if which == "interp" else np.digitize(x, table)
+
+
+def _labelled(x: Data, r: random.Random, **how: Any) -> Any:
+    axis = _axis(x, r)
+    labels = np.arange(x.shape[axis]) % 50
+    kind = r.choice(["i4", "f8", "U3", "M8[h]"])
+    return cf.groupby_reduce(x.path, labels.astype(kind), func=r.choice(["mean", "nanvar", "last"]), axis=axis, **how)
+
+
 REAL, WHOLE, COMPLEX = ("f4", "f8"), ("u2", "i4"), ("f4", "f8", "c8")
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -399,4 +427,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _lazy("two masks", _masked_twice),
     _lazy("by mask", _written_by_mask),
     _lazy("of many passes", lambda x, d, r: (x - x.min(0)) * (x.max(0) > 5) + x.sum(0) * (x.mean(0) < 3), dims=(2, 3)),
+    _eager("take of many", lambda x, r, **o: cf.take(x.path, _many(x.shape[0], r), 0, **o), dims=(1,)),
+    _lazy("many points", lambda x, d, r: x[tuple(_many(n, r) for n in d.shape)] * 2, dims=(2, 3)),
+    _eager("put at many", _written_at),
+    _lazy("long tables", _in_tables, dtypes=REAL),
+    Operation("labels in memory", lambda x, folder, r, how: _labelled(x, r, **how)),
 )  # fmt: skip

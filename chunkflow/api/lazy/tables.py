@@ -13,6 +13,10 @@ from chunkflow.core.axes import as_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.nodes import Lazy
+from chunkflow.kernels.twins import suited
+
+LONG = 1 << 13
+"""Elements of a table from which NumPy's functions would take much for each block."""
 
 
 def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
@@ -65,7 +69,18 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     """As `numpy.interp`."""
     check_eager("np.interp", xp=xp, fp=fp, left=left, right=right, period=period)
     table = {"xp": np.asarray(xp), "fp": np.asarray(fp), "left": left, "right": right, "period": period}
-    return applied(np.interp, (x,), {}, table)
+    return applied(_interpolated if len(table["xp"]) > LONG and period is None else np.interp, (x,), {}, table)
+
+
+def _interpolated(block: Any, **table: Any) -> Any:
+    """As `numpy.interp` in a long table, of which it makes another one for as many elements as that has."""
+    if not isinstance(block, np.ndarray):
+        return suited(np.interp, [block])(block, **table)
+    flat = block.reshape(-1)
+    found = np.empty(flat.shape, np.interp(flat[:1], **table).dtype)
+    for start in range(0, flat.size, LONG):
+        found[start : start + LONG] = np.interp(flat[start : start + LONG], **table)
+    return found.reshape(block.shape)
 
 
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
@@ -127,4 +142,18 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
     """As `numpy.isin`."""
     check_eager("np.isin", test_elements=test_elements)
-    return applied(np.isin, (element,), {}, {"test_elements": np.asarray(test_elements), **kwargs})
+    test = np.asarray(test_elements)
+    if test.size > LONG and kwargs.keys() <= {"assume_unique", "invert"} and isinstance(element, Lazy):
+        dtype = np.result_type(element._node.spec.dtype, test)
+        if dtype.kind in "biuf" and dtype.kind in (element._node.spec.dtype.kind, test.dtype.kind):
+            table = np.unique(test.astype(dtype, copy=False))
+            return applied(_is_in, (element,), {}, {"table": table, "invert": bool(kwargs.get("invert", False))})
+    return applied(np.isin, (element,), {}, {"test_elements": test, **kwargs})
+
+
+def _is_in(block: Any, table: np.ndarray, invert: bool) -> Any:
+    """As `numpy.isin`, which would sort the table for each block, beside it."""
+    ordered = np.asarray(table, like=block)
+    block = block.astype(table.dtype, copy=False)
+    found = ordered[np.minimum(np.searchsorted(ordered, block), len(table) - 1)] == block
+    return ~found if invert else found

@@ -43,7 +43,9 @@ def taken_spec(spec: ArraySpec, places: Places) -> ArraySpec:
     """
     shape = tuple(n if p is None else len(p) for p, n in zip(places, spec.shape, strict=True))
     if spec.chunks is None:
-        return replace(_moved(spec, spec.storage.copies), shape=shape)
+        moved, files = _moved(spec, spec.storage.copies), not spec.storage.in_memory
+        sorts = sum(len(p) for p in places if p is not None and files and not _is_sorted(p))
+        return replace(moved.with_storage(beside=spec.storage.beside + PLACE * sorts), shape=shape)
     sides = tuple(
         max(1, min(chunk, n)) if p is None else _share(len(p), _touched(p, chunk, n) if _is_sorted(p) else 1)
         for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
