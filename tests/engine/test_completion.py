@@ -82,10 +82,9 @@ def test_nothing_appears_where_a_later_pass_fails(kind: str, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("kind", PLACES)
-def test_all_appear_where_none_fails(kind: str, resume: bool, tmp_path: Path) -> None:
-    got = stored(tmp_path, PLACES[kind], Failing(), **({"resume": True, "name": "it"} if resume else {}))
+def test_all_appear_where_none_fails(kind: str, tmp_path: Path) -> None:
+    got = stored(tmp_path, PLACES[kind], Failing())
     for place, array, want in zip(PLACES[kind], got, expected(), strict=True):
         np.testing.assert_allclose(array[...], want, rtol=1e-12)
         if isinstance(array, h5py.Dataset):
@@ -105,9 +104,7 @@ def test_what_the_passes_have_made_is_gone_on_with(kind: str, tmp_path: Path) ->
         np.testing.assert_allclose(array[...], want, rtol=1e-12)
         if isinstance(array, h5py.Dataset):
             array.file.close()
-    whole = Failing()
-    stored(tmp_path, ["1.npy", "2.npy", "3.npy", "4.npy"], whole)
-    assert rest.calls <= whole.calls - 5
+    assert rest.calls <= 15, "of 22, with a trial or two"
 
 
 def test_what_was_there_stays_where_a_later_pass_fails(tmp_path: Path) -> None:

@@ -219,6 +219,25 @@ def test_a_killed_run_leaves_the_old_array(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["g.zarr"]
 
 
+def test_what_a_killed_run_added_to_a_file_is_told_and_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "u.npy"
+    np.save(path, X)
+    size = path.stat().st_size
+    target: Any = open_target(cf.ExistingArray(path, append=0))
+    sink = target.open(target.describe((3, 30), X.dtype, None))
+    sink.write((slice(0, 3), slice(0, 30)), X[:3])
+    claim = next(path for path in tmp_path.iterdir() if path.name.endswith(".claim"))
+    kept = claim.read_bytes(), path.read_bytes()
+    sink.abort()
+    claim.write_bytes(kept[0])  # as when the process is killed
+    path.write_bytes(kept[1])
+    (left,) = cf.leftovers(tmp_path)
+    assert (left.output, left.nbytes) == (str(path), 3 * 30 * X.itemsize)
+    cf.clean(tmp_path)
+    assert (path.stat().st_size, cf.leftovers(tmp_path)) == (size, ())
+    np.testing.assert_array_equal(np.load(path), X)
+
+
 def test_a_chunk_that_a_killed_run_was_writing_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "u.zarr"
     cf.copy(X, cf.NewArray(path, chunks=(3, 30)), **CPU)

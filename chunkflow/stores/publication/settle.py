@@ -366,6 +366,8 @@ def _left_among(above: str, names: list[str]) -> Iterator[Left]:
                     yield Left(path, "", sum(map(_bytes, hidden_beside(path))))
                 else:
                     nbytes = sum(map(_bytes, (record.partial, record.old, record.state)))
+                    if record.added:  # to a .npy file, behind its end
+                        nbytes += max(0, os.path.getsize(record.output) - int(record.added["size"]))
                     yield Left(path, record.output, nbytes, record.is_begun, record.resumes)
         elif name.endswith(PARTIAL) and (written := _WRITTEN.fullmatch(name)):
             with suppress(OSError):
