@@ -1,7 +1,7 @@
 """Passes that are complete: their outputs get their names at once, or together with those of later passes.
 
 Several outputs of one call appear together, or none does. Where several passes make them, those of the first ones wait
-under their hidden names, and no pass reads them there.
+under their hidden names. Later passes read them there, where the format allows it (`Growing`).
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ class Complete:
 class PendingOutput:
     """An output that is complete, and gets its name at the end of the call.
 
-    Its `result` is what the caller gets then, and itself before.
+    Its `result` is what the caller gets then, and itself before. Later passes read the `source`, if there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sink: Sink) -> None:
+        self.source: Any = sink.so_far() if hasattr(sink, "so_far") else None
         self.result: Any = self
         self._finish: list[Callable[[Any], Any]] = []
 
@@ -84,7 +85,7 @@ class PendingOutput:
     def settle(self, result: Any) -> None:
         for finish in self._finish:
             result = finish(result)
-        self.result = result
+        self.result, self.source = result, None
 
 
 def settled(result: Any) -> Any:
@@ -107,12 +108,13 @@ class _Together:
             made.resumption.complete()
         waits = [target.name in self.names for target in targets]
         if made.turn is not None:  # a later call would not know the others without the pass's mark: they wait too
-            found = [PendingOutput() if wait else made.turn.read(i, made.sinks[i]) for i, wait in enumerate(waits)]
+            sinks = enumerate(zip(made.sinks, waits, strict=True))
+            found = [PendingOutput(sink) if wait else made.turn.read(i, sink) for i, (sink, wait) in sinks]
             self._complete.append((made, found))
             return tuple(found)
         others = [sink for sink, wait in zip(made.sinks, waits, strict=True) if not wait]
         given = iter(commit_all(others, sync=sync))
-        found = [PendingOutput() if wait else next(given) for wait in waits]
+        found = [PendingOutput(sink) if wait else next(given) for sink, wait in zip(made.sinks, waits, strict=True)]
         made.sinks = [sink for sink, wait in zip(made.sinks, waits, strict=True) if wait]
         self._complete.append((made, [result for result, wait in zip(found, waits, strict=True) if wait]))
         return tuple(found)

@@ -25,7 +25,7 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
-from chunkflow.engine.completion import settled, together
+from chunkflow.engine.completion import PendingOutput, settled, together
 from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, refuse_ahead, stand_ins
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
@@ -81,8 +81,8 @@ class Evaluation:
     options: Options
     watch: Trace = field(default_factory=lambda: Trace([]))
     stored: dict[Node, Any] = field(default_factory=lambda: dict(_around.get()))
-    _cast: dict[Node, Any] = field(default_factory=dict)
-    """Results in outputs of other dtypes: no later pass may read a node there."""
+    _unread: dict[Node, Any] = field(default_factory=dict)
+    """Results that no later pass may read: in outputs of other dtypes, or in those that have no names yet."""
     _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
     _asked: set[Node] = field(default_factory=set)
     """What the caller gets."""
@@ -123,15 +123,15 @@ class Evaluation:
         given = set(self.stored)
         with together([*hidden.values()], self.options.sync):
             for group, wanting in self.groups(list(wanted)):
-                later |= {node for node in group if node in wanting and node in hidden}
+                later |= {node for node in group if node in wanting and node in hidden and _waits(places[node])}
                 self._asked -= later
                 self._compute(group, wanted, place)
                 for node in set(self.stored) - given - wanting - set(wanted):
                     old = self.stored.pop(node)  # no later pass needs it
                     if isinstance(old, np.memmap) and passes is None:
                         Path(str(old.filename)).write_bytes(b"")
-            found = {node: self._cast[node] if node in self._cast else self.stored[node] for node in wanted}
-            for node in later:  # nobody reads an output before it has its name
+            found = {node: self._unread[node] if node in self._unread else self.stored[node] for node in wanted}
+            for node in later:
                 copied = SourceNode(found[node])
                 found[node] = self.run({copied: wanted[node]}, stack)[copied]
         return {node: settled(result) for node, result in found.items()}
@@ -190,7 +190,7 @@ class Evaluation:
                 dry._check_pass(group, places, wanted)
             written |= {node: places[node] for node in group if node in places}
             read = [node for node in group if node in places and node in wanting]
-            check_whole({node: places[node] for node in read if places[node].path is None})
+            check_whole({node: places[node] for node in read if not _waits(places[node])})
         return places
 
     def _check_pass(
@@ -363,8 +363,7 @@ class Evaluation:
             if is_dry() and not is_stand_in(result):  # whose chunks are those that the file would have
                 target = open_target(out, overwrite=self.options.overwrite)
                 result = stand_ins([target.describe(node.spec.shape, node.spec.dtype, None)])[0]
-            # As a source NumPy's scalars would pass for scalar arguments.
-            self.stored[node] = np.asarray(result) if isinstance(result, np.generic) else result
+            self._store(node, result)
         finally:
             _around.reset(token)
 
@@ -383,8 +382,19 @@ class Evaluation:
             number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
             whole, same = all(same[:number]), same[number:]
-            (self.stored if whole else self._cast)[member] = some[0] if number == 1 else tuple(some)
+            self._store(member, some[0] if number == 1 else tuple(some), whole=whole)
         return True
+
+    def _store(self, node: Node, result: Any, *, whole: bool = True) -> None:
+        """Keep a result, for the caller and for later passes if it is the `whole` of what the node gives."""
+        pending = any(isinstance(one, PendingOutput) for one in (result if isinstance(result, tuple) else (result,)))
+        if pending or not whole:
+            self._unread[node] = result
+        if whole and not pending:
+            # As a source NumPy's scalars would pass for scalar arguments.
+            self.stored[node] = np.asarray(result) if isinstance(result, np.generic) else result
+        elif whole and getattr(result, "source", None) is not None:
+            self.stored[node] = result.source
 
     def _plan(
         self, group: Sequence[Node], wanted: Mapping[Node, Any], expect: Callable[[Prepared], Plan] | None = None
@@ -432,6 +442,11 @@ def _given(nodes: Iterable[Node]) -> int:
             found.add(node)
             stack += node.inputs
     return sum(node.spec.nbytes for node in found if isinstance(node, SourceNode))
+
+
+def _waits(place: OutputPlace) -> bool:
+    """Whether nobody can read an output before it has its name: then it is made elsewhere, and copied at the end."""
+    return place.path is not None and not hasattr(place.target, "grows")
 
 
 def _results(node: Node) -> int:

@@ -342,6 +342,13 @@ class Sink(Protocol):
         """Remove everything that the run itself created. Idempotent; never raises."""
 
 
+class Growing(Protocol):
+    """Optional: a sink whose array can be read before it has its name. Its target has ``grows = True``."""
+
+    def so_far(self) -> Any:
+        """What has been written, as an array that can be a source."""
+
+
 class Publishing(Protocol):
     """Optional: a sink whose array has a hidden name, so that all outputs of a call get their names together.
 

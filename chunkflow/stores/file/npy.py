@@ -60,7 +60,7 @@ def described(path: str) -> Strided:
 class NpyTarget(NewFileTarget):
     """A ``.npy`` file that the run creates. The result is a writable ``np.memmap`` where one can be made."""
 
-    kind = "a .npy file"
+    kind, grows = "a .npy file", True
 
     def open(self, spec: ArraySpec, claim: Claim | None = None) -> NpySink:
         return NpySink(self, spec, claim)
@@ -76,14 +76,23 @@ class NpyTarget(NewFileTarget):
         return file.getvalue()
 
     def opened(self, spec: ArraySpec) -> Any:
-        """See `NewFileTarget.opened`. Neither nothing nor a scalar can be mapped."""
-        return np.load(self.name, mmap_mode="r+" if spec.shape and spec.size else None, allow_pickle=False)
+        """See `NewFileTarget.opened`."""
+        return _mapped(self.name, spec)
 
 
 class NpySink(NewFileSink):
     """A ``.npy`` file that is being written."""
 
+    def so_far(self) -> Any:
+        """See `Growing.so_far`."""
+        return _mapped(self.hidden, self.spec)
+
     @property
     def shared(self) -> str:
         """Path that other processes can open while it is being written: the header is there from the start."""
         return self.hidden
+
+
+def _mapped(path: str, spec: ArraySpec) -> Any:
+    """The array in a file. Neither nothing nor a scalar can be mapped."""
+    return np.load(path, mmap_mode="r+" if spec.shape and spec.size else None, allow_pickle=False)

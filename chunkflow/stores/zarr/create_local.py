@@ -49,6 +49,7 @@ class ZarrPathTarget:
     """
 
     footprint: Footprint | None = None
+    grows = True
 
     def __init__(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, said: NewArray | None = None, within: str = ""
@@ -277,6 +278,10 @@ class ZarrPathSink:
 
     def write(self, region: Region, block: np.ndarray) -> None:
         self._sink.write(region, block)
+
+    def so_far(self) -> Any:
+        """See `Growing.so_far`."""
+        return self.shared
 
     def ready(self) -> list[Claim]:
         path = self._target.name
