@@ -227,8 +227,8 @@ def _written_by_mask(x: Any, data: Data, r: random.Random) -> Any:
     return cf.put(x, x > 500, values)
 
 
-def _many(n: int, r: random.Random, most: int = 100_000) -> np.ndarray:
-    """Many places along an axis, in any order or sorted."""
+def _many(n: int, r: random.Random, most: int = 10_000) -> np.ndarray:
+    """Places along an axis, in any order or sorted. They are the caller's, so they are not to weigh much."""
     found = np.random.default_rng(r.randrange(1 << 30)).integers(0, n, most)
     return np.sort(found) if r.random() < 0.4 else found
 
@@ -239,7 +239,7 @@ def _written_at(x: Data, r: random.Random, **how: Any) -> Any:
 
 
 def _in_tables(x: Any, data: Data, r: random.Random) -> Any:
-    table = np.sort(np.random.default_rng(r.randrange(1 << 30)).random(r.choice([1000, 50_000])) * 1000)
+    table = np.sort(np.random.default_rng(r.randrange(1 << 30)).random(r.choice([1000, 10_000])) * 1000)
     which = r.choice(["isin", "searchsorted", "interp", "digitize"])
     if which == "isin":
         return np.isin(x, table.astype(x.dtype))
@@ -249,7 +249,7 @@ def _in_tables(x: Any, data: Data, r: random.Random) -> Any:
 
 
 def _labelled(x: Data, r: random.Random, **how: Any) -> Any:
-    axis = _axis(x, r)
+    axis = int(np.argmin(x.shape))  # labels are the caller's, so they are few
     labels = np.arange(x.shape[axis]) % 50
     kind = r.choice(["i4", "f8", "U3", "M8[h]"])
     return cf.groupby_reduce(x.path, labels.astype(kind), func=r.choice(["mean", "nanvar", "last"]), axis=axis, **how)
@@ -431,5 +431,5 @@ OPERATIONS: tuple[Operation, ...] = (
     _lazy("many points", lambda x, d, r: x[tuple(_many(n, r) for n in d.shape)] * 2, dims=(2, 3)),
     _eager("put at many", _written_at),
     _lazy("long tables", _in_tables, dtypes=REAL),
-    Operation("labels in memory", lambda x, folder, r, how: _labelled(x, r, **how)),
+    Operation("labels in memory", lambda x, folder, r, how: _labelled(x, r, **how), dims=(2, 3)),
 )  # fmt: skip

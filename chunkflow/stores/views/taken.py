@@ -62,9 +62,8 @@ def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: i
     order = tuple(range(len(shape)))
     if spec.chunks is None:
         return replace(_moved(spec, spec.storage.copies), shape=tuple(shape), order=order)
-    chunks = np.array([spec.chunks[a] for a in axes])[:, None]
     sides = [max(1, min(spec.chunks[a], spec.shape[a])) for a in kept]
-    sides.insert(at, _share(points.shape[1], np.unique(points // chunks, axis=1).shape[1]))
+    sides.insert(at, _share(points.shape[1], _touched_at(points, spec, axes)))
     return replace(_moved(spec, _copies(spec, sides, 0)), shape=tuple(shape), chunks=tuple(sides), order=order)
 
 
@@ -74,6 +73,27 @@ def _touched(places: np.ndarray, chunk: int, n: int) -> int:
     for start in range(0, len(places), AT_ONCE):
         found[places[start : start + AT_ONCE] // chunk] = True
     return int(found.sum())
+
+
+def _touched_at(points: np.ndarray, spec: ArraySpec, axes: Sequence[int]) -> int:
+    """How many chunks along some axes hold some of the points."""
+    assert spec.chunks is not None
+    sides = [spec.chunks[a] for a in axes]
+    counts = [-(-spec.shape[a] // side) for a, side in zip(axes, sides, strict=True)]
+
+    def chunks(some: np.ndarray) -> np.ndarray:
+        found = np.zeros(some.shape[1], np.int64)
+        for own, side, count in zip(some, sides, counts, strict=True):
+            found = found * count + own // side
+        return found
+
+    number, total = points.shape[1], math.prod(counts)
+    if total > 8 * number:  # to mark them takes more than to sort them
+        return len(np.unique(chunks(points)))
+    there = np.zeros(total, bool)
+    for start in range(0, number, AT_ONCE):
+        there[chunks(points[:, start : start + AT_ONCE])] = True
+    return int(there.sum())
 
 
 def _share(number: int, chunks: int) -> int:
