@@ -16,9 +16,6 @@ from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
 
-FEW = 1 << 15
-"""Most values that a trial call on a GPU combines: fewer are sorted by other kernels than many."""
-
 
 class TooManyValuesError(Exception):
     """There are more distinct values than there is room for."""
@@ -83,9 +80,6 @@ class Distinct(Fold):
             keys = np.arange(keys.size, like=keys).astype(keys.dtype)
         new = _placed(keys, x.shape, nest, box) if self.places else _counted(keys)
         if not nest.outputs:  # later values may be as long as there is room
-            if not isinstance(x, np.ndarray):  # a GPU loads the kernels for it now, so that their memory is known
-                number = min(FEW, max(1, len(new[0]) // 16), self.room)
-                self.combine(*[tuple([a[:number] for a in new])] * 2)
             return self._padded(tuple([a[: self.room] for a in new]))
         if (number := len(new[0])) > self.room:
             del x, keys, new  # the error would keep them while other blocks go on
