@@ -146,7 +146,8 @@ class Passes:
         number = next(self._numbers)
         path = os.path.join(self.folder, f"{number}{_DONE}")
         mark = Mark(path, self._claim.name, [target.name for target in targets if target.name in self._names])
-        finish(path)
+        with translated(WriteError, f"cannot settle what a dead run left of {self._claim.name}", path, foreign=OSError):
+            finish(path)  # also a mark that was not agreed on: it may name one that is made anew as what decides
         in_memory = [not hasattr(target, "claim") for target in targets]
         places = [os.path.join(self.folder, f"{number}.{i}.npy") for i in range(len(targets))]
         if os.path.lexists(path):

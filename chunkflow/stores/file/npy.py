@@ -85,7 +85,8 @@ class NpySink(NewFileSink):
 
     def so_far(self) -> Any:
         """See `Growing.so_far`."""
-        return _mapped(self.hidden, self.spec)
+        with translated(ReadError, f"cannot read what has been written of {self.spec.name}", self.hidden):
+            return _mapped(self.hidden, self.spec)
 
     @property
     def shared(self) -> str:

@@ -160,13 +160,16 @@ def settle(path: str, *, keep: bool = False) -> bool:
 
 
 def finish(path: str) -> None:
-    """Finish what a dead run had agreed on, if it was a file or directory at this path that decided."""
+    """Finish what a dead run had agreed on, or undo it, if it was a file or directory at this path that decided.
+
+    What can be gone on with stays.
+    """
     claim = hidden(path, "", CLAIM)
-    committed = False
-    with suppress(OSError, ValueError, KeyError), _open(claim) as record:
-        committed = record is not None and bool(record.committed)
-    if committed:
-        settle(claim)
+    left = False
+    with suppress(OSError, ValueError, KeyError), _open(claim):
+        left = True
+    if left:
+        settle(claim, keep=True)
 
 
 def call_of(path: str) -> dict[str, str] | None:
