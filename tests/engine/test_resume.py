@@ -35,6 +35,7 @@ from chunkflow.errors import (
     ReadError,
     ResumeError,
     UnsupportedError,
+    WriteError,
 )
 from chunkflow.stores.hdf5 import create
 from chunkflow.stores.kvstore import fsspec as fsspec_objects
@@ -510,6 +511,27 @@ def test_outputs_of_several_passes_wait_for_each_other(folder: Path) -> None:
 def leaving(claim: Claim, **how: Any) -> None:
     """In place of `Claim.end`: the process is killed."""
     claim.leave()
+
+
+def test_marks_that_were_not_agreed_on_are_no_obstacle(folder: Path) -> None:
+    say = Claim.say
+
+    def failing(claim: Claim, line: dict[str, Any], **how: Any) -> None:
+        if "commit" in line:
+            raise OSError("the disk is gone")
+        say(claim, line, **how)
+
+    x = cf.open(folder / "x.npy")
+    call: dict[str, Any] = {"outs": [folder / "sum.npy", folder / "o.npy"], "budget": "24kB", "resume": True}
+    with (
+        patch.object(Claim, "say", failing),
+        patch.object(Claim, "end", leaving),
+        pytest.raises(WriteError, match="the disk is gone"),
+    ):
+        cf.store([x.sum(), x - x.mean()], device="cpu", **call)
+    total, rest = cf.store([x.sum(), x - x.mean()], device="cpu", **call)
+    np.testing.assert_array_equal(rest, X - np.float32(total / X.size))
+    assert names(folder) == ["o.npy", "sum.npy", "x.npy"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
