@@ -33,6 +33,8 @@ class Complete:
         Its place among the passes of a call that a later one may go on with.
     resumption : Resumption, optional
         How far it had come.
+    is_published : bool
+        Whether its outputs have their names: then there is nothing to undo.
     """
 
     sinks: list[Sink]
