@@ -182,3 +182,16 @@ def test_what_the_driver_gives_stays_within_the_budget(
         return
     assert 0 < memory.taken <= budget.limit
     assert budget.peak <= budget.limit
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("megabytes", [100, 180, 260])
+def test_unique_that_begins_again_keeps_the_budget(megabytes: int, bare_context: int) -> None:
+    x = np.random.default_rng(0).random(1 << 18).repeat(256)
+    memory = DriverMemory(bare_context)
+    with memory.sampled():
+        try:
+            assert cf.unique(x, budget=megabytes * MB, device="cuda").size == 1 << 18
+        except cf.BudgetError:
+            assert megabytes == 100
+    assert memory.taken <= megabytes * MB

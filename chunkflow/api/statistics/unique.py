@@ -220,8 +220,9 @@ def distinct(x: Any, chunks: Chunks, options: Options, *, index: bool = False, a
             places = first[0][: number[0]].copy() if first else places
             break
         except TooManyValuesError as error:
-            if capacity >= held:
-                raise _too_many(spec, error.number, held, room, enough) from None
+            found = error.number  # the error itself keeps blocks, and must be gone before the next try
+        if capacity >= held:
+            raise _too_many(spec, found, held, room, enough)
         capacity = min(16 * capacity, most, held)
     if apart and len(keys) and keys[-1] == ~keys.dtype.type(0):  # the key of NaN
         nans = int(counts[-1])

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from heapq import heappop, heappush
 from typing import Any, TypeVar
+from weakref import WeakMethod
 
 import cupy
 import cupy.cublas
@@ -144,7 +145,8 @@ class CupyPool:
     def __init__(self, device: CupyDevice, limit: int) -> None:
         self.limit, self._device = limit, device
         self._pool = cupy.cuda.MemoryPool()
-        self._trial = cupy.cuda.MemoryPool(self._for_trial)  # trial calls leave no odd chunks in the other pool
+        drawn = WeakMethod(self._for_trial)  # a cycle would keep what an error holds beyond the error
+        self._trial = cupy.cuda.MemoryPool(lambda n: drawn()(n))  # type: ignore[misc]
         self._tried = [0]  # see `_Paged`
         self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
         self._taken = self._drawn = self._measured = 0
