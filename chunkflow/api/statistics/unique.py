@@ -26,7 +26,7 @@ from chunkflow.api.statistics.order_statistics import SHARE, all_stored, folded
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.budget import bytes_left
+from chunkflow.engine.budget import bytes_left, lease
 from chunkflow.engine.completion import settled, together
 from chunkflow.engine.dry_run import is_dry, must_suffice, stand_ins
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
@@ -210,20 +210,24 @@ def distinct(x: Any, chunks: Chunks, options: Options, *, index: bool = False, a
         capacity = min(FEW, most, held)
     keys, counts, places = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8"), np.empty(0, "i8")
     chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run)
-    while capacity:
-        declare = functools.partial(folded, Distinct(capacity, index), (None,), block, copies)
-        try:
-            keys, counts, *first, number = execute(Request(declare, (x,), chosen))
-            if is_dry():
-                return DistinctKeys(*stand_ins([ArraySpec("", (capacity,), a.dtype) for a in (keys, counts, places)]))
-            keys, counts = keys[: number[0]].copy(), counts[: number[0]].copy()
-            places = first[0][: number[0]].copy() if first else places
-            break
-        except TooManyValuesError as error:
-            found = error.number  # the error itself keeps blocks, and must be gone before the next try
-        if capacity >= held:
-            raise _too_many(spec, found, held, room, enough)
-        capacity = min(16 * capacity, most, held)
+    with lease(options.budget, run) as leased:  # one for all tries: the next one has what the last one's error held
+        if leased.is_own:
+            chosen = replace(chosen, budget=leased.budget)
+        while capacity:
+            declare = functools.partial(folded, Distinct(capacity, index), (None,), block, copies)
+            try:
+                keys, counts, *first, number = execute(Request(declare, (x,), chosen))
+                if is_dry():
+                    made = [ArraySpec("", (capacity,), a.dtype) for a in (keys, counts, places)]
+                    return DistinctKeys(*stand_ins(made))
+                keys, counts = keys[: number[0]].copy(), counts[: number[0]].copy()
+                places = first[0][: number[0]].copy() if first else places
+                break
+            except TooManyValuesError as error:
+                found = error.number
+            if capacity >= held:
+                raise _too_many(spec, found, held, room, enough)
+            capacity = min(16 * capacity, most, held)
     if apart and len(keys) and keys[-1] == ~keys.dtype.type(0):  # the key of NaN
         nans = int(counts[-1])
         if len(keys) - 1 + nans > held:

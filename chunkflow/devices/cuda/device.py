@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from heapq import heappop, heappush
 from typing import Any, TypeVar
-from weakref import WeakMethod
+from weakref import WeakSet
 
 import cupy
 import cupy.cublas
@@ -145,8 +145,7 @@ class CupyPool:
     def __init__(self, device: CupyDevice, limit: int) -> None:
         self.limit, self._device = limit, device
         self._pool = cupy.cuda.MemoryPool()
-        drawn = WeakMethod(self._for_trial)  # a cycle would keep what an error holds beyond the error
-        self._trial = cupy.cuda.MemoryPool(lambda n: drawn()(n))  # type: ignore[misc]
+        self._trial = cupy.cuda.MemoryPool(self._for_trial)  # trial calls leave no odd chunks in the other pool
         self._tried = [0]  # see `_Paged`
         self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
         self._taken = self._drawn = self._measured = 0
@@ -259,6 +258,8 @@ class CupyPool:
     def close(self) -> None:
         self.rest()
         self.trim()
+        if self._pool.total_bytes() or self._trial.total_bytes():
+            self._device.unreturned.add(self)
 
 
 class _Loaded:
@@ -289,6 +290,7 @@ class CupyDevice(DeviceDefaults):
         self._in_thread = threading.local()
         self._loading = threading.Lock()
         self._clock: _DeviceClock | None = None
+        self.unreturned = WeakSet[CupyPool]()  # closed pools, of which an error held blocks
         with self._device:
             runtime.free(0)  # the bare context, against which budgets are counted
             self._libraries = LibraryMemory(taken_here(runtime.deviceGetPCIBusId(ordinal)), self._taken_by_all)
@@ -357,6 +359,8 @@ class CupyDevice(DeviceDefaults):
             return int(runtime.memGetInfo()[0])
 
     def pool(self, limit: int) -> CupyPool:
+        for closed in list(self.unreturned):
+            closed.trim()
         return CupyPool(self, limit)
 
     def lane(self, *, kernels: bool = False) -> Lane:
