@@ -167,7 +167,8 @@ def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> A
 def run_together(programs: Sequence[Program], index: Sequence[int], arrays: Sequence[Any] = ()) -> tuple[Any, ...]:
     """Compute a partition of several programs that share a read: for each the result of `run`."""
     try:
-        return _together(tuple(programs), tuple(index), arrays)
+        with interrupts.deferred():  # files are opened from here on
+            return _together(tuple(programs), tuple(index), arrays)
     except BaseException as error:
         names, region = ", ".join(p.name for p in programs), describe(programs[0].cut.box(tuple(index)))
         error.add_note(f"chunkflow: in the partition {tuple(index)} of {names}, region {region}")
@@ -214,7 +215,7 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
         options = replace(options, out=tuple(outs) if len(outs) > 1 else outs[0])
     device = device_of(options.device)
     declared = replace(whole, nest=nest, kernel=kernel)
-    with shared(allowed(options.budget, device)) as budget, interrupts.deferred():
+    with shared(allowed(options.budget, device)) as budget:
 
         def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
             return _in_fixed_blocks(declared, _kept_chunks(programs), specs, device, budget) if steady else declared

@@ -43,6 +43,7 @@ from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.mark import Mark
 from chunkflow.stores.publication.settle import finish
 from chunkflow.stores.views.shared import Mapped
+from chunkflow.system import interrupts
 
 
 def store(
@@ -129,7 +130,11 @@ def store(
     wanted = places_by_node(arrays, outs)
     builder = Builder(Settings(partition, budget, device))
     check_named(resume, name)
-    with asked(checksum, outs), _taken_up(wanted, builder, chunks, name) if resume else nullcontext() as left:
+    with (
+        interrupts.deferred(),
+        asked(checksum, outs),
+        _taken_up(wanted, builder, chunks, name) if resume else nullcontext() as left,
+    ):
         if left is not None and left.published is not None:
             results = left.published
         else:
@@ -164,7 +169,8 @@ def _stored(
                 written_by([open_target(place) for place in wanted.values() if not is_new(place)]),
             )
             graph = builder.graph()
-        dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
+        with interrupts.allowed():
+            dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
         for guard in guards:  # each task looks after what it reads itself; here, after what all of them read
             guard.check()
         marks += [] if left is None else [left.mark()]

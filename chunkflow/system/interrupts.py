@@ -82,8 +82,20 @@ def _mine() -> _Shield | None:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Put Ctrl-C off until the next safe place. Does nothing outside the main thread, or when nested."""
+    """Put Ctrl-C off until the next safe place. Does nothing outside the main thread, or when nested.
+
+    A run within the user's own code, where it is `allowed`, puts it off to its own end at most.
+    """
     global _shield
+    if (outer := _mine()) is not None and outer.open:
+        outer.open = False
+        try:
+            yield
+        finally:
+            outer.open = True
+            if outer.pending:
+                outer.deliver(outer.pending)
+        return
     main = threading.current_thread() is threading.main_thread()
     if _shield is not None or not main or not callable(signal.getsignal(signal.SIGINT)):
         yield
