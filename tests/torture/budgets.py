@@ -182,6 +182,7 @@ ROWS = (
     _row("histogram", "h5", "u2", (1985, 2341), (125, 293), 5124794, 1017786590),
     _row("nonzero", "raw zarr", "f8", (24, 16, 3346), (6, 2, 1673), 2925274),
     _row("argtopk", "gzip", "u2", (217, 16, 715), (217, 2, 715), 2976029, 688676577),
+    _row("groupby_reduce", "h5", "f8", (1337, 9411), (168, 4706), 26173914, 782425501),
 )
 """Runs that once took more than their budgets, or did before they were refused."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -38,6 +38,9 @@ FAR = 32
 
 LOOPED = 1 << 13
 """Elements of a group's segment from which a loop over groups is quicker than one call for all of them."""
+
+TOGETHER, LAUNCHED = 1 << 13, 1 << 20
+"""Elements of groups of one length that are sorted at once, in memory that a trial of small blocks shows; on a GPU."""
 
 COPIES = 4
 """Arrays of a number for each group that results are made with."""
@@ -274,6 +277,22 @@ class Segments(GroupedRows):
 
     def reduced(self, name: str, whole: Any) -> Any:
         return segmented(UFUNCS[name], whole, self.starts) if len(self.starts) else whole[:0]
+
+    def lines(self) -> Iterator[tuple[Any, Any]]:
+        """Numbers of groups of one length, and the elements of each, sorted along a last axis, after the columns."""
+        starts, columns = on_host(self.starts), self.rows.shape[1]
+        lengths = np.diff(starts, append=len(self.order))
+        by_length = np.argsort(lengths, kind="stable")
+        for alike in np.split(by_length, np.flatnonzero(np.diff(lengths[by_length])) + 1):
+            length = int(lengths[alike[0]]) if len(alike) else 0
+            step = max(1, (TOGETHER if isinstance(self.rows, np.ndarray) else LAUNCHED) // max(length * columns, 1))
+            for first in range(0, len(alike), step):
+                some = alike[first : first + step]
+                if len(some) == 1:
+                    rows = self.rows[None, starts[some[0]] : starts[some[0]] + length]
+                else:
+                    rows = self.rows[np.asarray(starts[some, None] + np.arange(length), like=self.rows)]
+                yield self.present[np.asarray(some, like=self.present)], np.sort(rows.swapaxes(1, 2), -1)
 
     def lengths(self) -> Any:
         ends = np.concatenate((self.starts, np.full_like(self.starts, len(self.order), shape=(1,))))
@@ -711,23 +730,23 @@ class GroupQuantiles:
     any_length: ClassVar[bool] = True
 
     def __call__(self, block: Any, *keys: Any) -> Any:
-        segments = Segments(self.groups.table(block), self.groups.codes(keys, block.shape), 1)
+        groups = self.groups.all_of(block.shape)
+        segments = Segments(self.groups.table(block), self.groups.codes(keys, block.shape), groups)
         kept = [n for a, n in enumerate(block.shape) if a not in self.groups.axes]
         columns = segments.rows.shape[1]
-        groups = self.groups.all_of(block.shape)
         found = np.full_like(block, self.fill, dtype=self.result, shape=(self.number, groups, columns))
-        starts = [*on_host(segments.starts).tolist(), len(segments.order)]
-        for place, start, stop in zip(on_host(segments.present).tolist(), starts[:-1], starts[1:], strict=True):
-            lines = np.sort(segments.rows[start:stop].T, -1)
+        for places, lines in segments.lines():
             number = lines.shape[-1]
             some = (
                 number - np.isnan(lines).sum(-1) if segments.float else np.full_like(segments.order, number, shape=())
             )
             if self.of_lines is None:
-                result = self.rule(number).result(lambda ranks: lines[..., np.asarray(ranks, like=lines)].T)  # noqa: B023
+                result = self.rule(number).result(
+                    lambda ranks: np.moveaxis(lines[..., np.asarray(ranks, like=lines)], -1, 0)  # noqa: B023
+                )
             else:
                 result = self.of_lines(on_host(some)).result(lambda ranks: along_first(lines, ranks))  # noqa: B023
-            found[:, place, :] = np.where(some >= self.least, result, self.fill)
+            found[:, places] = np.where(some >= self.least, result, self.fill)
         shape = (self.number, *kept, *self.groups.shape)
         if self.groups.shared:
             found = np.moveaxis(found.reshape(self.number, groups, *kept), 1, -1)

@@ -102,6 +102,23 @@ def test_functions_of_groups(
 
 
 @everywhere
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_order_in_many_groups_of_many_lengths(place: Place, name: str) -> None:
+    r = np.random.default_rng(1)
+    x = r.random((5, 6000), "f4")
+    x[r.random(x.shape) > 0.9] = np.nan
+    labels = (r.random(6000) ** 2 * 900).astype("i4")  # some are of one element, some of thousands
+    labels[labels > 700] = 700
+    found, groups = cf.groupby_reduce(
+        x, labels, func=name, axis=1, budget=place.budget(4_000_000), device=place.device()
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        right = np.stack([getattr(np, name)(x[:, labels == group], axis=1) for group in groups], -1)
+    np.testing.assert_array_equal(found, right)
+
+
+@everywhere
 def test_many_columns_and_rows(place: Place, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((60, 30, 20)).astype("f4") + 100
     x[x > 101.5] = np.nan
