@@ -114,6 +114,20 @@ def test_lines_that_do_not_fit_are_refused_within_the_budget(operation: str, tmp
         LINES[operation](tmp_path / "x.npy", budget=smallest, device="cpu")
 
 
+@pytest.mark.parametrize("operation", [cf.topk, cf.argtopk], ids=["topk", "argtopk"])
+def test_much_that_is_kept_of_each_line_is_within_the_budget(operation: Callable[..., Any], tmp_path: Path) -> None:
+    x = np.resize(np.random.default_rng(0).permutation(1 << 16).astype("u2"), (217, 16, 715))
+    np.save(tmp_path / "x.npy", x)
+    options: dict[str, Any] = {"axis": 0, "budget": 3 * MB, "device": "cpu", "overwrite": True}
+    operation(tmp_path / "x.npy", 50, out=tmp_path / "y.npy", **options)  # imports
+    gc.collect()
+    with traced() as peak:
+        found = operation(tmp_path / "x.npy", 50, out=tmp_path / "y.npy", **options)
+        assert peak() <= 3 * MB  # what is kept of all lines is 1.1 MB, and of places 4.6 MB more
+    largest = found if operation is cf.topk else np.take_along_axis(x, found, 0)
+    np.testing.assert_array_equal(largest, -np.sort(-x.astype("i4"), axis=0)[:50])
+
+
 def test_what_passes_keep_for_later_ones_counts(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((100, 30_000))
     np.save(tmp_path / "x.npy", x)

@@ -259,7 +259,7 @@ class CupyPool:
         self.rest()
         self.trim()
         if self._pool.total_bytes() or self._trial.total_bytes():
-            self._device.unreturned.add(self)
+            self._device.note_unreturned(self)
 
 
 class _Loaded:
@@ -290,7 +290,7 @@ class CupyDevice(DeviceDefaults):
         self._in_thread = threading.local()
         self._loading = threading.Lock()
         self._clock: _DeviceClock | None = None
-        self.unreturned = WeakSet[CupyPool]()  # closed pools, of which an error held blocks
+        self._unreturned = WeakSet[CupyPool]()  # closed ones, of which an error held blocks
         with self._device:
             runtime.free(0)  # the bare context, against which budgets are counted
             self._libraries = LibraryMemory(taken_here(runtime.deviceGetPCIBusId(ordinal)), self._taken_by_all)
@@ -359,9 +359,16 @@ class CupyDevice(DeviceDefaults):
             return int(runtime.memGetInfo()[0])
 
     def pool(self, limit: int) -> CupyPool:
-        for closed in list(self.unreturned):
+        with self._lock:
+            unreturned = list(self._unreturned)
+        for closed in unreturned:
             closed.trim()
         return CupyPool(self, limit)
+
+    def note_unreturned(self, pool: CupyPool) -> None:
+        """Note a closed pool that still has memory: the next run that makes a pool gives back what is free by then."""
+        with self._lock:
+            self._unreturned.add(pool)
 
     def lane(self, *, kernels: bool = False) -> Lane:
         """A stream. Those of copies do not synchronize with the default stream, where a loop of the caller's computes.
