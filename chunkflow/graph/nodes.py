@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
@@ -368,6 +368,10 @@ def _frozen(value: Any) -> Hashable:
     raise TypeError(type(value))
 
 
+PLAIN = (int, float, complex, str, np.generic, np.ndarray)
+"""What holds no expression. Lists may have millions of them, and to ask each whether it is a `View` takes long."""
+
+
 def has_lazy(value: Any) -> bool:
     """Whether an argument is or contains an expression."""
     return first_lazy(value) is not None
@@ -375,12 +379,17 @@ def has_lazy(value: Any) -> bool:
 
 def first_lazy(*values: Any) -> Lazy | None:
     """The first expression in some arguments."""
+    return _first_lazy(values)
+
+
+def _first_lazy(values: Iterable[Any]) -> Lazy | None:
     for value in values:
         if isinstance(value, Lazy):
             return value
-        if isinstance(value, list | tuple) and (found := first_lazy(*value)) is not None:
-            return found
-        if isinstance(value, View) and (found := first_lazy(*value.arrays)) is not None:
+        if isinstance(value, PLAIN):
+            continue
+        inner = value if isinstance(value, list | tuple) else value.arrays if isinstance(value, View) else ()
+        if (found := _first_lazy(inner)) is not None:
             return found
     return None
 

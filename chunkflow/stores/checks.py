@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,15 @@ def check_unmasked(*values: Any) -> None:
     ArgumentTypeError
         One of them is masked.
     """
+    _check_unmasked(values)
+
+
+def _check_unmasked(values: Iterable[Any]) -> None:
     for value in values:
         if isinstance(value, np.ma.MaskedArray):
             raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
         if isinstance(value, list | tuple):
-            check_unmasked(*value)
+            _check_unmasked(value)
 
 
 def _as_numbers(dtype: np.dtype) -> str:

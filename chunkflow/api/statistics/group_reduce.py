@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -44,6 +45,12 @@ from chunkflow.stores.memory import Made
 
 AT_ONCE = 1 << 14
 """Labels in memory of which the groups are found together."""
+OBJECTS_AT_ONCE = 1 << 11
+"""The same of objects, which become strings as long as the longest."""
+
+MIXED = "labels that are objects must all be strings, or all numbers"
+MISSING = ("None", "nan", "NaT", "<NA>")
+"""What objects that are no label, but missing, say of themselves."""
 
 ORDER = ("median", "nanmedian", "quantile", "nanquantile")
 """Functions that need all elements of a group at once."""
@@ -236,9 +243,7 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
     if hasattr(key, "values") and isinstance(getattr(key, "values", None), np.ndarray):
         key, stored = key.values, False  # of pandas and xarray
     if not stored:
-        key = np.asarray(key)
-        if key.dtype == object:
-            key = _plain(key)
+        key = _in_memory(key)
     if expected is None:
         if binned:
             raise ArgumentError("isbin=True needs the edges of the bins: give expected_groups=")
@@ -252,7 +257,7 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
     else:
         names = _edges(expected) if binned else np.asarray(expected)
     if names.dtype == object:
-        names = _plain(names)
+        names = _plain(names.reshape(-1).tolist())[0].reshape(names.shape)
     if names.ndim != 1:
         raise ArgumentError(f"expected_groups of shape {names.shape} must have one dimension")
     if binned:
@@ -267,33 +272,79 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
         lookup, groups = Lookup(ordered, order.astype("i8")), names
     if stored:
         return key, lookup, groups
+    first, _ = _piece(key, 0, 1)
     try:
-        lookup(key.flat[:1])
+        lookup(first)
     except TypeError as error:
-        raise ArgumentTypeError(f"labels of {key.dtype} and groups of {names.dtype} do not compare: {error}") from None
-    if key.size > AT_ONCE and key.dtype.kind in "biuf" and key.dtype.itemsize <= 8:
+        raise ArgumentTypeError(
+            f"labels of {first.dtype} and groups of {names.dtype} do not compare: {error}"
+        ) from None
+    shape = key.shape if isinstance(key, np.ndarray) else (len(key),)
+    size = math.prod(shape)
+    if size > AT_ONCE and first.dtype.kind in "biuf" and first.dtype.itemsize <= 8 and _is_plain(key):
         return key, lookup, groups  # each block looks its own up
-    codes = np.empty(key.shape, np.result_type(np.int8, np.min_scalar_type(-max(len(groups), 1))))
+    codes = np.full(shape, -1, np.result_type(np.int8, np.min_scalar_type(-max(len(groups), 1))))
     into = codes.reshape(-1)
-    for start in range(0, key.size, AT_ONCE):
-        into[start : start + AT_ONCE] = lookup(key.flat[start : start + AT_ONCE])
+    step = AT_ONCE if _is_plain(key) else OBJECTS_AT_ONCE
+    for start in range(0, size, step):
+        piece, there = _piece(key, start, start + step)
+        into[start : start + step][there] = lookup(piece)
     return codes.view(Made), None, groups
 
 
-def _distinct(key: np.ndarray) -> np.ndarray:
+def _in_memory(key: Any) -> Any:
+    """Labels as an array, or as the list that they are in: all strings of a list at once may take more than a run."""
+    if isinstance(key, list | tuple | range) and len(key):
+        inner = isinstance(key[0], list | tuple | np.ndarray)
+        return np.asarray(key, object) if inner else key
+    return np.asarray(key)
+
+
+def _is_plain(key: Any) -> bool:
+    return isinstance(key, np.ndarray) and key.dtype != object
+
+
+def _piece(key: Any, start: int, stop: int) -> tuple[np.ndarray, Any]:
+    """Some of the labels, flat, and where among them they are: objects may be missing."""
+    if _is_plain(key):
+        return key.flat[start:stop], slice(None)
+    return _plain(key.flat[start:stop].tolist() if isinstance(key, np.ndarray) else list(key[start:stop]))
+
+
+def _plain(labels: list[Any]) -> tuple[np.ndarray, Any]:
+    """Objects that are not missing as an array of strings or numbers, and their places."""
+    there: Any = slice(None)
+    try:
+        found = np.asarray(labels)
+        if found.dtype.kind in "OU":
+            there = np.flatnonzero([isinstance(label, str) or str(label) not in MISSING for label in labels])
+            labels = [labels[i] for i in there]
+            found = np.asarray(labels)
+    except ValueError:  # sequences among them
+        raise ArgumentTypeError(MIXED) from None
+    if found.dtype == object or (found.dtype.kind == "U" and not all(isinstance(label, str) for label in labels)):
+        raise ArgumentTypeError(MIXED)
+    return found, there
+
+
+def _distinct(key: Any) -> np.ndarray:
     """Labels that there are, sorted. Integers that are not far apart are marked, which is quicker than sorting."""
-    if key.dtype.kind in "iu" and key.size:
+    if _is_plain(key) and key.dtype.kind in "iu" and key.size:
         low, high = int(key.min()), int(key.max())
         if high - low < NEAR and high <= np.iinfo("i8").max:
             there = np.zeros(high - low + 1, bool)
             for start in range(0, key.size, AT_ONCE):
                 there[key.flat[start : start + AT_ONCE].astype("i8") - low] = True
             return (np.flatnonzero(there) + low).astype(key.dtype)
-    found = np.unique(key.flat[:AT_ONCE])
-    start = AT_ONCE
-    while start < key.size:  # as many as there are found, so that they are seldom sorted again
-        stop = start + max(AT_ONCE, len(found))
-        found = np.unique(np.concatenate((found, np.unique(key.flat[start:stop]))))
+    start = AT_ONCE if _is_plain(key) else OBJECTS_AT_ONCE
+    step, size = start, key.size if isinstance(key, np.ndarray) else len(key)
+    found = np.unique(_piece(key, 0, start)[0])
+    while start < size:  # as many as there are found, so that they are seldom sorted again
+        stop = start + max(step, len(found))
+        piece = np.unique(_piece(key, start, stop)[0])
+        if len(piece) and len(found) and (piece.dtype.kind == "U") is not (found.dtype.kind == "U"):
+            raise ArgumentTypeError(MIXED)
+        found = np.unique(np.concatenate((found, piece))) if len(found) else piece
         start = stop
     return found
 
@@ -306,14 +357,6 @@ def _edges(expected: Any) -> np.ndarray:
             raise ArgumentError("expected_groups= of intervals with gaps between them: give edges of bins")
         return np.append(left, right[-1:])
     return np.asarray(expected)
-
-
-def _plain(key: np.ndarray) -> np.ndarray:
-    """An array of objects as one of strings or numbers."""
-    found = np.asarray(key.tolist())
-    if found.dtype == object:
-        raise ArgumentTypeError("labels that are objects must all be strings, or all numbers")
-    return found
 
 
 # -- Declarations ------------------------------------------------------------------------------------------------------

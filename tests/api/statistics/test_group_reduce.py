@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,13 +219,35 @@ def test_what_groups_keep_is_named_before_it_is_there() -> None:
         call(caught.value.smallest, axis)
 
 
-@pytest.mark.parametrize("kind", ["i8", ">i4", "f8", "U3", "M8[h]", "two"])
+@pytest.mark.parametrize("make", [list, lambda labels: np.array(labels, object)])
+@pytest.mark.parametrize("expected_groups", [None, ["b", "a", "z"]])
+def test_objects_that_are_missing_are_of_no_group(make: Any, expected_groups: Any) -> None:
+    labels = make(["a", None, "b", "a", math.nan, "b", np.datetime64("NaT")])
+    found, names = cf.groupby_reduce(np.arange(7.0), labels, func="sum", expected_groups=expected_groups, device="cpu")
+    right = {"a": 3.0, "b": 7.0, "z": 0.0}
+    assert found.tolist() == [right[name] for name in names.tolist()]
+    assert names.tolist() == (expected_groups or ["a", "b"])
+
+
+@pytest.mark.parametrize("labels", [["a", 1, "b"], [*["a"] * 2048, 1], [1, (2, 3), 4], [b"a", "b", "c"]])
+def test_objects_of_several_kinds_are_refused(labels: Any) -> None:
+    with pytest.raises(errors.ArgumentTypeError, match="must all be strings, or all numbers"):
+        cf.groupby_reduce(np.arange(float(len(labels))), labels, func="sum", device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["i8", ">i4", "f8", "U3", "M8[h]", "two", "list", "object"])
 @pytest.mark.parametrize("expected_groups", [None, "given"])
 def test_long_labels_in_memory_count_in_the_budget(kind: str, expected_groups: Any, tmp_path: Path) -> None:
     x = np.random.default_rng(0).random(300_000)
     np.save(tmp_path / "x.npy", x)
     number = np.random.default_rng(1).integers(0, 50, x.size)
-    key = (number * 999_999).astype(kind) if kind == ">i4" else number.astype(kind if kind != "two" else "i8")
+    made: dict[str, Callable[[], Any]] = {
+        ">i4": lambda: (number * 999_999).astype(kind),
+        "two": lambda: number,
+        "list": lambda: number.astype("U3").tolist(),
+        "object": lambda: number.astype("U3").astype(object),
+    }
+    key = made.get(kind, lambda: number.astype(kind))()
     keys = (key, (number % 3).astype("u1")) if kind == "two" else (key,)
     groups = tuple(np.unique(k) for k in keys) if expected_groups else None
 
@@ -241,7 +265,7 @@ def test_long_labels_in_memory_count_in_the_budget(kind: str, expected_groups: A
         np.testing.assert_allclose([found[n, n % 3] for n in range(50)], right)
     else:
         np.testing.assert_allclose(np.sort(found), np.sort(right))
-    if kind in ("U3", "M8[h]"):
+    if kind in ("U3", "M8[h]", "list", "object"):
         with pytest.raises(errors.BudgetError, match="held already") as caught:
             call(300_000)
         assert caught.value.smallest is not None
