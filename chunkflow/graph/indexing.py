@@ -25,6 +25,8 @@ from chunkflow.stores import is_dask_array, spec_of
 
 _LISTS = (list, tuple, range)
 """What stands for an array of places."""
+AT_ONCE = 1 << 14
+"""Places that are checked together."""
 
 
 @dataclass(frozen=True)
@@ -219,16 +221,24 @@ def parsed_index(index: Any, shape: Shape, options: Options, outer: bool = False
     return ParsedIndex(cuts, arrays, single, order)
 
 
-def checked(places: np.ndarray, n: int, axis: int) -> np.ndarray:
-    """Places along an axis of `n` elements, which are not negative; others are a `PlaceError`."""
-    if not places.size:
-        return places.astype(np.int64)
-    least, most = int(places.min()), int(places.max())
-    if least < -n or most >= n:
-        raise PlaceError(f"index {least if least < -n else most} is out of bounds for axis {axis} with size {n}")
-    found = np.array(places, np.int64)  # the caller's own may change
-    if least < 0:
-        found[found < 0] += n
+def checked(places: np.ndarray, n: int, axis: int, mode: str = "raise") -> np.ndarray:
+    """Places along an axis of `n` elements, which are not negative; others are a `PlaceError`, or brought in.
+
+    The caller's own may change, so this is a copy, and the only one: there may be more places than blocks are long.
+    """
+    found = np.empty(places.shape, np.int64)
+    into, given = found.reshape(-1), places.reshape(-1)
+    for start in range(0, into.size, AT_ONCE):
+        some, own = given[start : start + AT_ONCE], into[start : start + AT_ONCE]
+        if mode != "raise":
+            own[:] = some % max(n, 1) if mode == "wrap" else some.clip(0, max(n - 1, 0))
+            continue
+        least, most = int(some.min()), int(some.max())
+        if least < -n or most >= n:
+            raise PlaceError(f"index {least if least < -n else most} is out of bounds for axis {axis} with size {n}")
+        own[:] = some
+        if least < 0:
+            own[own < 0] += n
     return found
 
 

@@ -142,9 +142,7 @@ def within(indices: Any, n: int, axis: int, mode: str) -> np.ndarray:
     if places.size and not n:
         raise PlaceError(f"cannot take elements of axis {axis}, which has none")
     places = places.astype(np.int64) if places.dtype.kind == "b" else places
-    if mode != "raise":
-        places = places % max(n, 1) if mode == "wrap" else places.clip(0, max(n - 1, 0))
-    return checked(places, n, axis)
+    return checked(places, n, axis, mode)
 
 
 @dataclass(frozen=True)
