@@ -51,6 +51,9 @@ narrower ones as long as they are so many times as fast, since rows of a file co
 REREAD = 1.02
 """How often elements may be read, for their halos' sake, by blocks that are no whole planes where those fit too."""
 
+OFTEN = 2
+"""How often chunks are read for a plan to say what budget they fit."""
+
 ROOMY = 0.9
 """Part of the budget that a plan had better keep to, where it costs nothing."""
 
@@ -155,7 +158,8 @@ def _chosen(edges: str, problem: PlanProblem, block: tuple[int | None, ...] | No
     fitting = _fitting_plans(problem, sides)
     if not fitting:
         raise _too_small(problem, sides)
-    return _with_notes(_best(problem, fitting), fitting, most=max(machine.depths))
+    chosen = _with_notes(_best(problem, fitting), fitting, most=max(machine.depths))
+    return _with_note_of_chunks(chosen, problem, sides)
 
 
 class _Sides(NamedTuple):
@@ -192,6 +196,9 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
         plans = _candidates(way, narrow)
         fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
     fitting += [plan for plan in _columns(problem, sides) if plan.estimate.seconds < sooner]
+    if fitting and min(plan.rereads for plan in fitting) > REREAD:
+        parts = _sides_of_a_chunk(problem, sides)
+        fitting += [p for way in _ways(problem) for p in _candidates(way, parts) if p.estimate.seconds < sooner]
     for narrow in _keeping_less(problem, sides, fitting):
         less = [plan for way in _ways(problem) for plan in _candidates(way, narrow)]
         seconds = min((plan.estimate.seconds for plan in less), default=math.inf)
@@ -244,6 +251,18 @@ def _with_notes(chosen: Plan, fitting: Sequence[Plan], most: int) -> Plan:
     if chosen.depth == 1 < min(len(chosen.grid), most):
         notes.append("a single slot: one block is read, computed and written after another")
     return replace(chosen, notes=tuple(notes)) if notes else chosen
+
+
+def _with_note_of_chunks(chosen: Plan, problem: PlanProblem, sides: _Sides) -> Plan:
+    """The plan, with the budget that would do where chunks of sources do not fit, and are decoded for many blocks."""
+    if chosen.rereads < OFTEN:
+        return chosen
+    aligned = _grid.fit(sides.longest, _aligned_to_sources(problem, sides), problem.order, 1)
+    least = _least(problem, aligned)
+    if least <= problem.budget:
+        return chosen
+    note = f"chunks are read {chosen.rereads:.3g} times: whole ones fit a budget of about {format_bytes(least)}"
+    return replace(chosen, notes=(*chosen.notes, note))
 
 
 def _ways(problem: PlanProblem) -> list[PlanProblem]:
@@ -339,6 +358,17 @@ def _narrower(problem: PlanProblem, sides: _Sides) -> Iterator[_Sides]:
             narrow[axis] = -(-sides.longest[axis] // parts)
             if narrow[axis] % sides.units[axis] == 0 and narrow[axis] < sides.longest[axis]:
                 yield sides._replace(longest=narrow)
+
+
+def _sides_of_a_chunk(problem: PlanProblem, sides: _Sides) -> _Sides:
+    """Longest sides of blocks that lie in one chunk: where none holds a whole one, few blocks have parts of each."""
+    longest = list(sides.longest)
+    for spec, operand in zip(problem.operands, problem.op.operands, strict=True):
+        for axis, chunk in zip(operand.axes, spec.chunks or (), strict=False):
+            if axis is not None:
+                unit = sides.units[axis]
+                longest[axis] = min(longest[axis], max(chunk // unit, 1) * unit)
+    return sides._replace(longest=longest)
 
 
 def _columns(problem: PlanProblem, allowed: _Sides) -> Iterator[Plan]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -308,6 +309,19 @@ def test_chunks_are_read_repeatedly_where_there_is_no_room() -> None:
     plan = make_plan(elementwise(a.shape), [a], [spec(a.shape)], machine, 8_000_000)
     assert len(plan.grid) > 1
     assert plan.bytes_in == len(plan.grid) * a.nbytes
+
+
+@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("chunk", [(8000, 100), (500, 1600)])
+def test_blocks_lie_in_one_chunk_where_none_holds_a_whole_one(chunk: Shape, staged: bool) -> None:
+    a, machine = spec((16000, 1600), chunks=chunk), replace(GPU, page=512, staged=staged)
+    output = spec(a.shape, storage=IN_MEMORY)
+    plan = make_plan(elementwise(a.shape), [a], [output], machine, 16_000_000, workspace=40.0)
+    assert math.prod(plan.block) < math.prod(chunk)
+    assert all(side <= n for side, n in zip(plan.block, chunk, strict=True))
+    whole = math.prod(chunk) / math.prod(plan.block)
+    assert plan.rereads <= 1.5 * whole + 1, "and not of all chunks in a row"
+    assert re.search(r"chunks are read [\d.]+ times: whole ones fit a budget of about [\d.]+ MB", str(plan))
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 0, 2)])
