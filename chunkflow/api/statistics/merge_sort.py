@@ -1,14 +1,15 @@
-"""Sorting of one line that does not fit the budget: sorted runs are stored, and merged by ranks.
+"""Sorting of lines that do not fit the budget: sorted runs are stored, and merged by ranks.
 
-A pass sorts pieces of the line, as long as the budget allows. Then each part of the result is found from the pieces'
+A pass sorts pieces of the lines, as long as the budget allows. Then each part of the result is found from the pieces'
 elements of these ranks alone (`chunkflow.kernels.statistics.merging`), on the host. So each element is read, written
 between, read again and written once.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,32 +19,35 @@ from chunkflow import devices
 from chunkflow.api.operation import ArraySpec, Declared, MultiPass, Options, Request, execute
 from chunkflow.api.statistics.bins import in_memory
 from chunkflow.api.statistics.order_statistics import all_stored
+from chunkflow.core.grid import Shape, fit
 from chunkflow.core.nest import nest
+from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import is_dry
-from chunkflow.graph.indexing import indexed
-from chunkflow.graph.nodes import Lazy, node_of
-from chunkflow.graph.reshaping import reshaped
+from chunkflow.errors import BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.statistics.merging import Merged
-from chunkflow.kernels.statistics.sorting import of_lines, with_places
+from chunkflow.kernels.statistics.merging import MergedLines
+from chunkflow.kernels.statistics.sorting import sorted_lines, with_places
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
 RUN, PART = 96, 48
 """Bytes of the budget for each element of a run, and of a part of the result: values, places, and copies of both."""
 
+LEAST = RUN << 10
+"""Bytes of the budget for the shortest runs that are worth while."""
 
-def is_long(spec: ArraySpec, options: Options) -> bool:
+
+def is_long(spec: ArraySpec, axis: int, options: Options) -> bool:
     """Whether a line takes more than the budget: with its result and what sorting copies; elements must have keys."""
     run = devices.resolve(options.device)
-    needed = spec.shape[0] * (3 * spec.dtype.itemsize + 16)
+    needed = spec.shape[axis] * (3 * spec.dtype.itemsize + 16)
     keyed = spec.dtype.kind in "biuf" and spec.dtype.itemsize <= 8
-    return keyed and needed > max(0, bytes_left(options.budget, run) - run.reserve)
+    return keyed and spec.size > 0 and needed > max(LEAST, bytes_left(options.budget, run) - run.reserve)
 
 
-def merged(x: Any, how: dict[str, Any], options: Options, *, places: bool) -> MultiPass:
-    """The sorted elements of an array of one dimension, or their `places` in it, of which equal ones keep their order.
+def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: bool) -> MultiPass:
+    """The elements of each line along an axis in order, or their `places` in it, of which equal ones keep their order.
 
     `how` are NumPy's arguments.
     """
@@ -53,49 +57,65 @@ def merged(x: Any, how: dict[str, Any], options: Options, *, places: bool) -> Mu
 
     def run() -> Any:
         target = open_target(options.out, overwrite=options.overwrite)
-        held = target.describe(spec.shape, dtype, None).storage.in_memory
         device = devices.resolve(options.device)
         room = bytes_left(options.budget, device) - device.reserve
+        _check_room(LEAST, room, options, f"lines of {spec.shape[axis]} elements are sorted in runs")
+        length, sides = _length(spec, axis, room // RUN), _sides(spec.shape, axis, room // PART)
+        made = target.describe(spec.shape, dtype, sides)
+        chunk = math.prod(min(c, n) for c, n in zip(made.chunks or (), spec.shape, strict=False))
+        _check_room(chunk * PART, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
         scratch = Scratch(target.name, "sort")
-        runs: list[np.ndarray] = []
-        orders: list[np.ndarray] = []
         try:
-            for number, piece in enumerate(_pieces(spec, max(1, room // RUN))):
-                lines = Lazy(reshaped(indexed(node_of(x), (piece[0],)), piece[1]))
-                names = [f"{number}.{name}.npy" for name in ("runs", *(["places"] if places else []))]
-                outs = tuple(None if held else os.path.join(scratch.folder, name) for name in names)
-                found = execute(_sorted_lines(lines, how, replace(in_memory(options), out=outs if places else outs[0])))
-                for rows, kept in zip(found if places else (found,), (runs, orders), strict=False):
-                    kept += [np.asarray(row) for row in rows] if not is_dry() else []
+            names = ("runs", "places") if places else ("runs",)
+            outs = [None if made.storage.in_memory else os.path.join(scratch.folder, f"{name}.npy") for name in names]
+            kept = replace(in_memory(options), out=tuple(outs) if places else outs[0])
+            found = execute(_runs(x, axis, length, how, kept, places=places))
             if is_dry():
                 return None
-            result = Merged(runs, orders if places else None, stable)
-            return all_stored([result], [target], options, max(1, room // PART))[0]  # type: ignore[list-item]
+            runs, order = map(np.asarray, found) if places else (np.asarray(found), None)
+            lines: Any = MergedLines(runs, order, axis, length, stable)
+            return all_stored([lines], [target], options, sides, axis)[0]
         finally:
-            runs.clear()
-            orders.clear()
             scratch.end()
 
     return MultiPass((x,), run, options)
 
 
-def _pieces(spec: ArraySpec, length: int) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """Ranges of the line, each with the shape of its runs: runs of a length, or of whole chunks, and what is left."""
-    n, unit = spec.shape[0], 1 if spec.chunks is None else spec.chunks[0]
-    length = min(n, length // unit * unit or length)
-    whole = n // length * length
-    yield slice(0, whole), (n // length, length)
-    if whole < n:
-        yield slice(whole, n), (1, n - whole)
+def _length(spec: ArraySpec, axis: int, room: int) -> int:
+    """Length of the runs: of whole chunks where there is room for all lines of them, else of one line's elements."""
+    chunks = spec.chunks or (1,) * len(spec.shape)
+    several, unit = math.prod(chunks) // chunks[axis], chunks[axis]
+    return min(spec.shape[axis], room // several // unit * unit or max(1, room // unit * unit or room))
 
 
-def _sorted_lines(lines: Lazy, how: dict[str, Any], options: Options) -> Request:
-    """Sorted rows, and with several outputs their places."""
-    several = isinstance(options.out, tuple)
+def _sides(shape: Shape, axis: int, room: int) -> Shape:
+    """Sides of the parts that are merged at a time: long along the axis, since places in the runs are known ahead."""
+    order = [a for a in range(len(shape)) if a != axis] + [axis]
+    return fit(shape, (1,) * len(shape), order, max(1, room))
+
+
+def _check_room(needed: int, room: int, options: Options, what: str) -> None:
+    """Refuse what takes more bytes than there is room for."""
+    if needed > room:
+        limit = bytes_left(options.budget, devices.resolve(options.device))
+        raise BudgetError(
+            f"{what}, which takes {format_bytes(needed)}, and the budget leaves {format_bytes(max(room, 0))}: raise "
+            f"budget= to at least {limit - room + needed}",
+            needed=needed,
+            limit=limit,
+            smallest=limit - room + needed,
+        )
+
+
+def _runs(x: Any, axis: int, length: int, how: dict[str, Any], options: Options, *, places: bool) -> Request:
+    """The lines in sorted pieces along the last axis, and with `places` those in the pieces."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        given: dict[str, Any] = {} if several else {"fn": np.sort, "axis": 1, "how": how}
-        kernel = MapKernel(with_places if several else of_lines, (SLOT,), given, (0, 1))
-        return Declared(nest([specs[0].shape], 1), kernel, (0, 1))
+        ndim = len(specs[0].shape)
+        given: dict[str, Any] = {"axis": axis} if places else {"axis": axis, "how": how}
+        dims = (*(a for a in range(ndim) if a != axis), axis)
+        kernel = MapKernel(with_places if places else sorted_lines, (SLOT,), given, dims)
+        block = tuple(length if a == axis else None for a in range(ndim))
+        return Declared(nest([specs[0].shape]), kernel, dims, block)
 
-    return Request(declare, (lines,), options)
+    return Request(declare, (x,), options)

@@ -337,29 +337,32 @@ def folded(
 
 def stored(found: np.ndarray, target: Target, options: Options, at_once: int | None = None) -> Any:
     """Write a result in host memory to its target, but in a dry run."""
-    return all_stored([found], [target], options, at_once)[0]
+    return all_stored([found], [target], options, None if at_once is None else (at_once, *found.shape[1:]))[0]
 
 
-def _slabs(spec: ArraySpec, rows: int) -> Iterator[grid.Region]:
-    """Parts of at least so many rows that cut no chunk."""
-    unit = 1 if spec.chunks is None else spec.chunks[0]
-    return grid.regions(spec.shape, (-(-rows // unit) * unit, *spec.shape[1:]))
+def _parts(spec: ArraySpec, sides: grid.Shape, first: int) -> Iterator[grid.Region]:
+    """Parts with these sides, or longer ones that cut no chunk, one after the other along an axis first."""
+    units = spec.chunks or (1,) * len(sides)
+    boxes = grid.Grid(spec.shape, tuple(-(-side // unit) * unit for side, unit in zip(sides, units, strict=True)))
+    axes = [axis for axis in range(len(sides)) if axis != first]
+    return (boxes.region(index) for index in boxes.walk([*axes, first]))
 
 
 def all_stored(
-    found: Sequence[np.ndarray], targets: Sequence[Target], options: Options, at_once: int | None = None
+    found: Sequence[np.ndarray],
+    targets: Sequence[Target],
+    options: Options,
+    at_once: grid.Shape | None = None,
+    first: int = 0,
 ) -> tuple[Any, ...]:
     """Write results in host memory to their targets, of which all appear or none does. In a dry run none does.
 
-    `at_once` is how many rows are written at a time, and the length of the chunks of what is created. It is for
-    results that are mapped.
+    `at_once` are the sides of what is written at a time, and of the chunks of what is created, and `first` the axis
+    along which it is written first. They are for results that are mapped.
     """
     if is_dry():
         return tuple(found)
-    specs = [
-        target.describe(array.shape, array.dtype, None if at_once is None else (at_once, *array.shape[1:]))
-        for array, target in zip(found, targets, strict=True)
-    ]
+    specs = [target.describe(array.shape, array.dtype, at_once) for array, target in zip(found, targets, strict=True)]
     turn = None if (passes := current()) is None else passes.begin(specs, targets)
     if turn is not None and turn.done is not None:
         return turn.done
@@ -368,7 +371,7 @@ def all_stored(
     try:
         for array, target, spec in zip(found, to, specs, strict=True):
             made.sinks.append(target.open(spec) if turn is None else turn.open(target, spec))
-            for box in [grid.whole(spec.shape)] if at_once is None else _slabs(spec, at_once):
+            for box in [grid.whole(spec.shape)] if at_once is None else _parts(spec, at_once, first):
                 made.sinks[-1].write(box, array[box].astype(spec.dtype, copy=False))
         return completed(made, to, options.sync)
     except BaseException:

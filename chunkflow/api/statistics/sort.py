@@ -39,8 +39,7 @@ sorting = family(
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have, an unknown `kind`, or both `kind` and `stable`.
     BudgetError
-        A line along the axis does not fit the budget, of an expression or of an array of several dimensions: it names
-        the one that does.
+        A line along the axis of an expression does not fit the budget: it names the one that does.
     """
 )
 
@@ -57,9 +56,8 @@ def sort(
 ) -> Request | MultiPass:
     """Sort each line along an axis, as `numpy.sort`: NaN come last.
 
-    A block has whole lines. An array of one dimension that does not fit the budget is sorted in pieces, which are kept
-    in memory where the result is, else in temporary files beside it, and merged. Where a line of several dimensions
-    does not fit, `chunkflow.topk` and `chunkflow.quantile` give the elements of some ranks.
+    A block has whole lines. Lines that do not fit the budget are sorted in pieces, which are kept in memory where the
+    result is, else in temporary files beside it, and merged. Those of an expression are to be stored first.
 
     Returns
     -------
@@ -140,8 +138,8 @@ def _of_lines(
     along = one_axis(axis, len(shape))
     n = shape[along]
     _check(fn, n, dtype, how)
-    if len(shape) == 1 and fn in (np.sort, np.argsort) and not has_lazy(x) and is_long(spec, options):
-        return merged(x, how, options, places=fn is np.argsort)
+    if fn in (np.sort, np.argsort) and not has_lazy(x) and is_long(spec, along, options):
+        return merged(x, along, how, options, places=fn is np.argsort)
     names = tuple(range(len(shape)))
     line, sorted_line = ((*names[:along], name, *names[along + 1 :]) for name in ("line", "sorted"))
     given = {"fn": fn, "axis": along, "how": how}

@@ -8,13 +8,14 @@ multiprocessors", Journal of Parallel and Distributed Computing 12, 1991.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from chunkflow.core.grid import Region
+from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
 
 AT_ONCE = 1 << 14
@@ -27,11 +28,13 @@ class Merged:
 
     With `places`, which says where in its run each element of a run was, it is the places in the whole array instead.
     Equal elements are in the order of the runs; only of zeros of both signs is that seen, and costs more (`stable`).
+    `at_once` is how many places in runs are found for the parts to come.
     """
 
     runs: Sequence[np.ndarray]
     places: Sequence[np.ndarray] | None = None
     stable: bool = True
+    at_once: int = AT_ONCE
     _known: dict[int, list[int]] = field(default_factory=dict)
 
     @cached_property
@@ -68,7 +71,7 @@ class Merged:
             return [len(run) if rank else 0 for run in self.runs]
         known = self._known  # another thread may put others in its place
         if rank not in known:
-            most = rank + step * max(1, AT_ONCE // len(self.runs))
+            most = rank + step * max(1, self.at_once // len(self.runs))
             ranks = np.arange(rank, min(most, self._starts[-1]), step)
             self._known = known = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
         return known[rank]
@@ -92,3 +95,58 @@ class Merged:
             found[:, number] += more
             left -= more
         return found
+
+
+@dataclass
+class MergedLines:
+    """An array whose lines along an axis are in order, given runs of these lines: any part of it is found.
+
+    Attributes
+    ----------
+    runs : numpy.ndarray
+        The lines, along the last axis: each piece of `length` elements is sorted.
+    places : numpy.ndarray or None
+        Where in its piece each element was; then the places in the whole lines are given instead.
+    axis, length : int
+        Of the result, and of the pieces.
+    stable : bool
+        See `Merged`.
+    """
+
+    runs: np.ndarray
+    places: np.ndarray | None
+    axis: int
+    length: int
+    stable: bool = True
+    _lines: dict[Shape, Merged] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Shape:
+        """As before the axis of the lines became the last one."""
+        *others, n = self.runs.shape
+        return (*others[: self.axis], n, *others[self.axis :])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of what is given."""
+        return self.runs.dtype if self.places is None else np.dtype(np.intp)
+
+    def __getitem__(self, box: Region) -> np.ndarray:
+        """A part. It is quickest to ask for one after the other along the lines."""
+        found = np.empty(shape_of(box), self.dtype)
+        begin = [side.start for axis, side in enumerate(box) if axis != self.axis]
+        rows = np.moveaxis(found, self.axis, -1)
+        wanted = {index: tuple(map(operator.add, begin, index)) for index in np.ndindex(*rows.shape[:-1])}
+        if [*wanted.values()] != [*self._lines]:
+            self._lines = {line: self._line(line, AT_ONCE // len(wanted)) for line in wanted.values()}
+        for index, line in wanted.items():
+            rows[index] = self._lines[line][(box[self.axis],)]
+        return found
+
+    def _line(self, index: Shape, at_once: int) -> Merged:
+        runs, places = (
+            None if a is None else [a[index][i : i + self.length] for i in range(0, a.shape[-1], self.length)]
+            for a in (self.runs, self.places)
+        )
+        assert runs is not None
+        return Merged(runs, places, self.stable, at_once)

@@ -32,8 +32,14 @@ def of_lines(block: Any, fn: Callable[..., Any], axis: int, how: dict[str, Any])
 of_lines.any_length = True  # type: ignore[attr-defined]
 
 
-def with_places(block: Any) -> tuple[Any, Any]:
-    """Sorted lines along the last axis, and where in its line each element was; equal ones keep their order."""
+def sorted_lines(block: Any, axis: int, how: dict[str, Any]) -> Any:
+    """Sorted lines along an axis, which is the result's last one."""
+    return np.moveaxis(of_lines(block, np.sort, axis, how), axis, -1)
+
+
+def with_places(block: Any, axis: int) -> tuple[Any, Any]:
+    """The same, and where in its line each element was; equal ones keep their order."""
+    block = np.moveaxis(block, axis, -1)
     spare = np.empty(block.shape[-1] * (block.itemsize + 8), "u1") if is_trial() else None  # as above
     order = np.argsort(block, axis=-1, kind="stable")
     del spare
