@@ -70,16 +70,18 @@ class SplitSource:
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
             return
-        for behind, place in self._runs(region):
-            part = out[place]
-            sides = shape_of(behind)
-            merged = merged_view(part, sides, [len(axes) for axes in self._parts])
-            if merged is None:  # its elements do not lie so
-                found = np.empty(sides, self.spec.dtype)
-                self._source.read(behind, found)
-                part[...] = found.reshape(part.shape)
-            else:
-                self._source.read(behind, merged)
+        for behind, inner in self._runs(region, together=self._source.spec.chunks is not None):
+            if len(inner) == 1:
+                part, sides = out[inner[0][1]], shape_of(behind)
+                merged = merged_view(part, sides, [len(axes) for axes in self._parts])
+                if merged is not None:
+                    self._source.read(behind, merged)
+                    continue
+            found = np.empty(shape_of(behind), self.spec.dtype)
+            self._source.read(behind, found)
+            for within, place in inner:
+                part = out[place]
+                part[...] = found[within].reshape(part.shape)
 
     def view(self, region: Region) -> np.ndarray | None:
         runs = list(self._runs(region))
@@ -88,21 +90,47 @@ class SplitSource:
         found = self._source.view(runs[0][0])
         return None if found is None else found.reshape(shape_of(region))
 
-    def _runs(self, region: Region) -> Iterator[tuple[Region, Region]]:
-        """Boxes of the source that hold a region, each with its place there."""
-        each: list[list[tuple[slice, tuple[slice, ...]]]] = []
+    def _runs(self, region: Region, *, together: bool = False) -> Iterator[tuple[Region, list[tuple[Region, Region]]]]:
+        """Boxes of the source that hold a region: of each what is wanted, and its place in the region.
+
+        Boxes that are read `together` have more than is wanted, but no more than the region has.
+        """
+        each: list[list[tuple[slice, list[tuple[slice, tuple[slice, ...]]]]]] = []
         at = 0
         for part in self._parts:
-            each.append(list(_along(region[at : at + len(part)], part)))
+            runs = list(_along(region[at : at + len(part)], part))
+            most = sum(run.stop - run.start for run, _ in runs) if together else 0
+            each.append(list(_grouped(runs, most)))
             at += len(part)
         for chosen in itertools.product(*each):
-            yield tuple(run for run, _ in chosen), tuple(side for _, place in chosen for side in place)
+            inner = [
+                (tuple(within for within, _ in one), tuple(side for _, place in one for side in place))
+                for one in itertools.product(*(runs for _, runs in chosen))
+            ]
+            yield tuple(span for span, _ in chosen), inner
 
     def keep(self, lately: DecodedChunks) -> None:
         keep_chunks(self._source, lately)
 
     def close(self) -> None:
         self._source.close()
+
+
+def _grouped(
+    runs: Sequence[tuple[slice, tuple[slice, ...]]], most: int
+) -> Iterator[tuple[slice, list[tuple[slice, tuple[slice, ...]]]]]:
+    """Spans of at most so many elements, or one run, each with the places of its runs in it.
+
+    >>> [(span, [run for run, _ in inner]) for span, inner in _grouped([(slice(3, 5), ()), (slice(6, 8), ())], 5)]
+    [(slice(3, 8, None), [slice(0, 2, None), slice(3, 5, None)])]
+    """
+    first = 0
+    for end in range(1, len(runs) + 1):
+        start = runs[first][0].start
+        if end == len(runs) or runs[end][0].stop - start > most:
+            inner = [(slice(run.start - start, run.stop - start), place) for run, place in runs[first:end]]
+            yield slice(start, runs[end - 1][0].stop), inner
+            first = end
 
 
 def _along(sides: Region, shape: Shape) -> Iterator[tuple[slice, tuple[slice, ...]]]:
