@@ -28,8 +28,8 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
         "torture --scenarios 6 --number 200 --seconds 12",
         "torture.full --scenarios 5 --number 60 --seconds 8",
         "torture.power --scenarios 5 --number 60 --seconds 8",
-        "torture.many --number 50 --only zarr",
-        "torture.kills --kinds 12 --number 1 --apart 1 --seed 0",
+        "torture.many --number 30 --only zarr",
+        "torture.kills --kinds 8 --number 1 --apart 1 --seed 0",
         "torture.kills --points --only distinct",
     ],
 )
