@@ -270,15 +270,10 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
         if len(ordered) > 1 and bool((ordered[1:] == ordered[:-1]).any()):
             raise ArgumentError("expected_groups= has a label twice")
         lookup, groups = Lookup(ordered, order.astype("i8")), names
+    first = np.zeros(1, spec_of(key).dtype) if stored else _piece(key, 0, 1)[0]
+    _check_comparable(first, names, lookup)
     if stored:
         return key, lookup, groups
-    first, _ = _piece(key, 0, 1)
-    try:
-        lookup(first)
-    except TypeError as error:
-        raise ArgumentTypeError(
-            f"labels of {first.dtype} and groups of {names.dtype} do not compare: {error}"
-        ) from None
     shape = key.shape if isinstance(key, np.ndarray) else (len(key),)
     size = math.prod(shape)
     if size > AT_ONCE and first.dtype.kind in "biuf" and first.dtype.itemsize <= 8 and _is_plain(key):
@@ -288,8 +283,20 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
     step = AT_ONCE if _is_plain(key) else OBJECTS_AT_ONCE
     for start in range(0, size, step):
         piece, there = _piece(key, start, start + step)
+        _check_comparable(piece[:1], names, lookup)
         into[start : start + step][there] = lookup(piece)
     return codes.view(Made), None, groups
+
+
+def _check_comparable(labels: np.ndarray, names: np.ndarray, lookup: Lookup) -> None:
+    """Refuse labels of another kind than the groups: none of them would be of any."""
+    try:
+        if labels.size and names.size and (labels.dtype.kind in "US") is not (names.dtype.kind in "US"):
+            raise TypeError("one of them is of strings")
+        lookup(labels)
+    except TypeError as error:
+        message = f"labels of {labels.dtype} and groups of {names.dtype} do not compare: {error}"
+        raise ArgumentTypeError(message) from None
 
 
 def _in_memory(key: Any) -> Any:
