@@ -13,6 +13,7 @@ from chunkflow.core.grid import Region, Shape, shape_of, whole
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, keep_chunks
+from chunkflow.stores.views.spans import spans
 
 
 def boxes(start: int, stop: int, shape: Shape) -> Iterator[Region]:
@@ -59,17 +60,25 @@ class ReshapedSource(Unviewed):
         cut = len(shape)
         while cut and sides[cut:] == shape[cut:]:
             cut -= 1
-        length = math.prod(sides[cut:])
-        for place in itertools.product(*(range(side.start, side.stop) for side in region[:cut])):
-            corner = (*place, *(side.start for side in region[cut:]))
-            start = sum(i * math.prod(shape[axis + 1 :]) for axis, i in enumerate(corner))
-            found, filled = np.empty(length, self.spec.dtype), 0
-            for box in boxes(start, start + length, self._source.spec.shape):
+        most = 0 if self._source.spec.chunks is None else out.size
+        for span, inner in spans(self._runs(region, cut), most):
+            found, filled = np.empty(span.stop - span.start, self.spec.dtype), 0
+            for box in boxes(span.start, span.stop, self._source.spec.shape):
                 number = math.prod(shape_of(box))
                 self._source.read(box, found[filled : filled + number].reshape(shape_of(box)))
                 filled += number
-            index = tuple(i - side.start for i, side in zip(place, region, strict=False))
-            out[index] = found.reshape(sides[cut:])
+            for run, index in inner:
+                out[index] = found[run].reshape(sides[cut:])
+
+    def _runs(self, region: Region, cut: int) -> Iterator[tuple[slice, Shape]]:
+        """Runs of the elements in C order that hold a region, contiguous from an axis on, and their places in it."""
+        shape = self.spec.shape
+        length = math.prod(shape_of(region)[cut:])
+        steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        behind = sum(side.start * step for side, step in zip(region[cut:], steps[cut:], strict=True))
+        for index in itertools.product(*(range(side.stop - side.start) for side in region[:cut])):
+            before = sum((i + s.start) * step for i, s, step in zip(index, region, steps, strict=False))
+            yield slice(before + behind, before + behind + length), index
 
     def keep(self, lately: DecodedChunks) -> None:
         keep_chunks(self._source, lately)

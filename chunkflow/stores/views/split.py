@@ -15,6 +15,7 @@ from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, keep_chunks
 from chunkflow.stores.strides import merged_view
+from chunkflow.stores.views.spans import spans
 
 
 def split_axes(shape: Shape, wanted: Shape) -> tuple[Shape, ...] | None:
@@ -100,7 +101,7 @@ class SplitSource:
         for part in self._parts:
             runs = list(_along(region[at : at + len(part)], part))
             most = sum(run.stop - run.start for run, _ in runs) if together else 0
-            each.append(list(_grouped(runs, most)))
+            each.append(list(spans(runs, most)))
             at += len(part)
         for chosen in itertools.product(*each):
             inner = [
@@ -114,23 +115,6 @@ class SplitSource:
 
     def close(self) -> None:
         self._source.close()
-
-
-def _grouped(
-    runs: Sequence[tuple[slice, tuple[slice, ...]]], most: int
-) -> Iterator[tuple[slice, list[tuple[slice, tuple[slice, ...]]]]]:
-    """Spans of at most so many elements, or one run, each with the places of its runs in it.
-
-    >>> [(span, [run for run, _ in inner]) for span, inner in _grouped([(slice(3, 5), ()), (slice(6, 8), ())], 5)]
-    [(slice(3, 8, None), [slice(0, 2, None), slice(3, 5, None)])]
-    """
-    first = 0
-    for end in range(1, len(runs) + 1):
-        start = runs[first][0].start
-        if end == len(runs) or runs[end][0].stop - start > most:
-            inner = [(slice(run.start - start, run.stop - start), place) for run, place in runs[first:end]]
-            yield slice(start, runs[end - 1][0].stop), inner
-            first = end
 
 
 def _along(sides: Region, shape: Shape) -> Iterator[tuple[slice, tuple[slice, ...]]]:

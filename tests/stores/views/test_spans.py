@@ -1,4 +1,4 @@
-"""A source with split axes gives the elements of the reshaped one, and reads a chunk for many of its runs at once."""
+"""Views in another shape have the right elements, and read a chunk for many of their runs at once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from support.examples import examples
 
 from chunkflow.core.grid import Region, shape_of
 from chunkflow.stores import open_source
+from chunkflow.stores.views.reshaped import ReshapedSource
 from chunkflow.stores.views.split import SplitSource
 
 
@@ -41,13 +42,18 @@ def test_any_region_is_that_of_the_reshaped_array(data: st.DataObject, chunked: 
     region = tuple(slice(s, data.draw(st.integers(s + 1, n))) for s, n in zip(starts, whole, strict=True))
     counted = Counted(source)
     out = np.full(shape_of(region), -1)
-    SplitSource(counted, parts).read(region, out)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(out, x.reshape(whole)[region])
-    assert max(counted.calls) <= out.size, "what is read at a time is not more than what was asked for"
+    for view in (SplitSource(counted, parts), ReshapedSource(counted, tuple(whole))):  # type: ignore[arg-type]
+        out[...] = -1
+        view.read(region, out)
+        np.testing.assert_array_equal(out, x.reshape(whole)[region])
+        assert max(counted.calls) <= out.size, "what is read at a time is not more than what was asked for"
 
 
-@pytest.mark.parametrize(("chunks", "calls"), [((100, 700), 4), (None, 100)])
-def test_runs_in_a_chunk_are_read_together(chunks: Any, calls: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("chunks", "split", "calls"),
+    [((100, 700), True, 4), (None, True, 100), ((100, 700), False, 30), (None, False, 10_000)],
+)
+def test_runs_in_a_chunk_are_read_together(chunks: Any, split: bool, calls: int, tmp_path: Path) -> None:
     x = np.arange(70_000.0).reshape(100, 700)
     if chunks:
         zarr.create_array(tmp_path / "x.zarr", data=x, chunks=chunks)
@@ -55,6 +61,7 @@ def test_runs_in_a_chunk_are_read_together(chunks: Any, calls: int, tmp_path: Pa
         np.save(tmp_path / "x.npy", x)
     counted = Counted(open_source(tmp_path / ("x.zarr" if chunks else "x.npy")))
     out = np.empty((100, 100, 2))
-    SplitSource(counted, [(100,), (100, 7)]).read((slice(0, 100), slice(0, 100), slice(1, 3)), out)  # type: ignore[arg-type]
+    view: Any = SplitSource(counted, [(100,), (100, 7)]) if split else ReshapedSource(counted, (100, 100, 7))  # type: ignore[arg-type]
+    view.read((slice(0, 100), slice(0, 100), slice(1, 3)), out)
     np.testing.assert_array_equal(out, x.reshape(100, 100, 7)[:, :, 1:3])
     assert len(counted.calls) == calls
