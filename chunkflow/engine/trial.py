@@ -167,7 +167,7 @@ def frugal_trial(
     inner = math.prod(nest.extents[a] for a in nest.whole)
     if nest.scan is not None and inner > _most_bytes(device, budget):
         # The least block of a scan of all elements is a row, which may be more than there is room for.
-        seen = cached_trial(kernel, _shortened(nest, SHORT), **known)
+        seen = cached_trial(kernel, shortened(nest, SHORT), **known)
         box = tuple(
             n if a in nest.whole else side for a, (n, side) in enumerate(zip(nest.extents, seen.box, strict=True))
         )
@@ -186,14 +186,14 @@ def frugal_trial(
                 workspace=first.workspace + GROWN * grown,
                 state=tuple(map(max, first.state, second.state)),
             )
-    short = _shortened(nest, SHORT)
+    short = shortened(nest, SHORT)
     of_few = kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole}) if short != nest else None
     if of_few is not None:
         one = math.prod(short.extents[a] for a in nest.whole)  # a single line: it may take the same beside any number
         seen = run_trial(of_few, short, sources, device, pool, budget, most=one)
         if inner * (seen.workspace + sum(s.spec.dtype.itemsize for s in sources)) > _room(budget):
             box = tuple(n if a in nest.whole else 1 for a, n in enumerate(nest.extents))
-            return replace(seen, box=box, shapes=_lengthened(seen.shapes, short, nest))
+            return replace(seen, box=box, shapes=lengthened(seen.shapes, short, nest))
     return cached_trial(kernel, nest, **known)
 
 
@@ -352,13 +352,13 @@ def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Sh
     return tuple(caps) if math.prod(caps) >= min(target, math.prod(nest.extents)) // 4 else nest.extents
 
 
-def _shortened(nest: LoopNest, most: int) -> LoopNest:
+def shortened(nest: LoopNest, most: int) -> LoopNest:
     """A nest whose whole axes have at most so many elements together."""
     side = max(1, int(most ** (1 / max(len(nest.whole), 1))))
     return replace(nest, extents=tuple(min(n, side) if a in nest.whole else n for a, n in enumerate(nest.extents)))
 
 
-def _lengthened(shapes: Sequence[Shape], short: LoopNest, nest: LoopNest) -> tuple[Shape, ...]:
+def lengthened(shapes: Sequence[Shape], short: LoopNest, nest: LoopNest) -> tuple[Shape, ...]:
     """Shapes of results of whole lines, from those of shorter ones."""
     longer = {short.extents[a]: nest.extents[a] for a in nest.whole}
     return tuple(tuple(longer.get(n, n) for n in shape) for shape in shapes)

@@ -34,6 +34,7 @@ from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
+from chunkflow.engine.trial import lengthened, shortened
 from chunkflow.errors import ArgumentError, BudgetError, ResultError, UnsupportedError
 from chunkflow.graph.fusion import (
     Lacking,
@@ -49,6 +50,7 @@ from chunkflow.graph.fusion import (
 from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
+from chunkflow.kernels.protocol import trial
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source, open_target
 from chunkflow.system import host, interrupts
@@ -515,7 +517,7 @@ def op_node(request: Request, name: str, key: Hashable = None) -> OpNode:
 
 
 FEW = 64
-"""Most counts that are made to find their dtype."""
+"""Most counts, and elements of a line, that are made to find their dtype."""
 
 
 def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
@@ -554,6 +556,9 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     shapes, numbers = kernel.shapes(nest), dict[int, int]()
     if kernel.most_counts > FEW:
         kernel, numbers = kernel.with_fewer(FEW / kernel.most_counts)
+    short = shortened(nest, FEW)
+    if (few := kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole})) is not None:
+        kernel, nest = few, short  # whole lines may be as long as the array
     full = not flat and shapes is None
     sides = tuple(n if a in nest.whole and full else min(n, 1) for a, n in enumerate(nest.extents))
     box = grid.whole(sides)
@@ -562,7 +567,7 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
         np.full(grid.shape_of(operand.region(box)), placeholder(node.spec.dtype) if places else 1, node.spec.dtype)
         for node, operand in zip(op.inputs, nest.operands, strict=True)
     ]
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), trial():
         values = kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
     dtype = op.request.options.dtype
     found = []
@@ -573,6 +578,7 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
             numbers.get(n, n) if a is None else n * nest.extents[a] // max(sides[a], 1)
             for a, n in zip(axes, value.shape, strict=True)
         )
+        shape = lengthened([shape], short, declared.nest)[0] if nest is short else shape
         shape = shape if shapes is None else shapes[i]
         shape = (math.prod(nest.extents),) if flat else shape
         found.append(ArraySpec(op.name, shape, value.dtype if dtype is None else np.dtype(dtype)))
