@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
     "ci",
-    max_examples=20,
+    max_examples=14,
     derandomize=True,
     deadline=None,
     database=None,
