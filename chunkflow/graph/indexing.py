@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,17 +38,20 @@ class ParsedIndex:
     cuts : list of AxisCut
         For each axis; all of it where there is an array of places.
     arrays : dict of int to numpy.ndarray
-        Places by axes, not negative.
+        Places by axes, as they were given: `places` and `points` check them.
     single : list of int
         Axes with an integer.
     order : list of int or None
         The entries: their axes, None for a new one.
+    shape : tuple of int
+        Of the array.
     """
 
     cuts: list[AxisCut]
     arrays: dict[int, np.ndarray]
     single: list[int]
     order: list[int | None]
+    shape: Shape
 
     @cached_property
     def common(self) -> Shape:
@@ -74,11 +77,15 @@ class ParsedIndex:
         rest = [axis for axis in self.order[first:] if axis is None or axis not in (*self.arrays, *self.single)]
         return [*self.order[:first], *(~d for d in range(len(self.common))), *rest]
 
+    def places(self, axis: int) -> np.ndarray:
+        """The places along an axis."""
+        return checked(self.arrays[axis], self.shape[axis], axis)
+
     def points(self) -> np.ndarray:
-        """The places as points: a column for each. Each array is given up for it, so that both are never there."""
+        """The places as points: a column for each. No other copy of them is made."""
         found = np.empty((len(self.arrays), math.prod(self.common)), np.int64)
         for row, axis in zip(found, sorted(self.arrays), strict=True):
-            row.reshape(self.common)[...] = self.arrays.pop(axis)
+            _check_into(row, np.broadcast_to(self.arrays[axis], self.common), self.shape[axis], axis, "raise")
         return found
 
 
@@ -101,9 +108,9 @@ def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
         return _basic(node, parsed)
     if outer:
         cuts = list(parsed.cuts)
-        for axis, places in parsed.arrays.items():
-            cuts[axis] = AxisPlaces(places)
-        return _basic(node, ParsedIndex(cuts, {}, parsed.single, parsed.order))
+        for axis in parsed.arrays:
+            cuts[axis] = AxisPlaces(parsed.places(axis))
+        return _basic(node, replace(parsed, cuts=cuts, arrays={}))
     return _advanced(node, parsed)
 
 
@@ -179,7 +186,7 @@ def _picked(node: Node, index: ParsedIndex, common: Shape) -> tuple[Node, list[l
     every = [d for dims in along.values() for d in dims]
     if len(set(every)) == len(every):  # each axis for itself
         cuts: list[AxisCut] = [
-            AxisPlaces(arrays[axis].reshape(-1)) if axis in arrays else cut for axis, cut in enumerate(index.cuts)
+            AxisPlaces(index.places(axis).reshape(-1)) if axis in arrays else cut for axis, cut in enumerate(index.cuts)
         ]
         made = [[~d for d in along[axis]] if axis in arrays else [axis] for axis in range(len(cuts))]
         for axis in index.single:
@@ -213,12 +220,12 @@ def parsed_index(index: Any, shape: Shape, options: Options, outer: bool = False
         elif isinstance(entry, np.ndarray):
             if outer and entry.ndim != 1:
                 raise IndexError(f"an index of {entry.ndim} dimensions along axis {axis}: oindex takes lists")
-            arrays[axis] = checked(entry, n, axis)
+            arrays[axis] = entry
             cuts.append(AxisSlice(0, n, 1))
         else:
             cuts.append(AxisSlice(int(checked(np.asarray(operator.index(entry)), n, axis)), 1, 1))
             single.append(axis)
-    return ParsedIndex(cuts, arrays, single, order)
+    return ParsedIndex(cuts, arrays, single, order, shape)
 
 
 def checked(places: np.ndarray, n: int, axis: int, mode: str = "raise") -> np.ndarray:
@@ -227,9 +234,14 @@ def checked(places: np.ndarray, n: int, axis: int, mode: str = "raise") -> np.nd
     The caller's own may change, so this is a copy, and the only one: there may be more places than blocks are long.
     """
     found = np.empty(places.shape, np.int64)
-    into, given = found.reshape(-1), places.reshape(-1)
+    _check_into(found.reshape(-1), places, n, axis, mode)
+    return found
+
+
+def _check_into(into: np.ndarray, places: np.ndarray, n: int, axis: int, mode: str) -> None:
+    """Put places into an array of one dimension, checked as by `checked`."""
     for start in range(0, into.size, AT_ONCE):
-        some, own = given[start : start + AT_ONCE], into[start : start + AT_ONCE]
+        some, own = places.flat[start : start + AT_ONCE], into[start : start + AT_ONCE]
         if mode != "raise":
             own[:] = some % max(n, 1) if mode == "wrap" else some.clip(0, max(n - 1, 0))
             continue
@@ -239,7 +251,6 @@ def checked(places: np.ndarray, n: int, axis: int, mode: str = "raise") -> np.nd
         own[:] = some
         if least < 0:
             own[own < 0] += n
-    return found
 
 
 def _entries(index: Any, shape: Shape, options: Options) -> list[Any]:
