@@ -274,14 +274,12 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
     _check_comparable(first, names, lookup)
     if stored:
         return key, lookup, groups
-    shape = key.shape if isinstance(key, np.ndarray) else (len(key),)
-    size = math.prod(shape)
-    if size > AT_ONCE and first.dtype.kind in "biuf" and first.dtype.itemsize <= 8 and _is_plain(key):
+    if key.size > AT_ONCE and first.dtype.kind in "biuf" and first.dtype.itemsize <= 8 and _is_plain(key):
         return key, lookup, groups  # each block looks its own up
-    codes = np.full(shape, -1, np.result_type(np.int8, np.min_scalar_type(-max(len(groups), 1))))
+    codes = np.full(key.shape, -1, np.result_type(np.int8, np.min_scalar_type(-max(len(groups), 1))))
     into = codes.reshape(-1)
     step = AT_ONCE if _is_plain(key) else OBJECTS_AT_ONCE
-    for start in range(0, size, step):
+    for start in range(0, key.size, step):
         piece, there = _piece(key, start, start + step)
         _check_comparable(piece[:1], names, lookup)
         into[start : start + step][there] = lookup(piece)
@@ -299,12 +297,42 @@ def _check_comparable(labels: np.ndarray, names: np.ndarray, lookup: Lookup) -> 
         raise ArgumentTypeError(message) from None
 
 
+@dataclass(frozen=True)
+class _Listed:
+    """Labels in a list, or in lists of lists: as one array of strings, or of objects, they may take more than a run."""
+
+    labels: Sequence[Any]
+    shape: Shape
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def piece(self, start: int, stop: int) -> list[Any]:
+        """Some of the labels, in C order."""
+        return _flattened(self.labels, self.shape, start, min(stop, self.size))
+
+
+def _flattened(labels: Any, shape: Shape, start: int, stop: int) -> list[Any]:
+    if not isinstance(labels, list | tuple | range | np.ndarray) or len(labels) != shape[0]:
+        raise ArgumentError(f"labels in lists of several lengths: one has not {shape[0]}, as the first has")
+    if len(shape) == 1:
+        return list(labels[start:stop])
+    inner, found = math.prod(shape[1:]), list[Any]()
+    for i in range(start // inner, -(-stop // inner)):
+        found += _flattened(labels[i], shape[1:], max(start - i * inner, 0), min(stop - i * inner, inner))
+    return found
+
+
 def _in_memory(key: Any) -> Any:
-    """Labels as an array, or as the list that they are in: all strings of a list at once may take more than a run."""
-    if isinstance(key, list | tuple | range) and len(key):
-        inner = isinstance(key[0], list | tuple | np.ndarray)
-        return np.asarray(key, object) if inner else key
-    return np.asarray(key)
+    """Labels as an array, or as the lists that they are in."""
+    shape, first = list[int](), key
+    while isinstance(first, list | tuple | range) and len(first):
+        shape.append(len(first))
+        first = first[0]
+    if not shape or isinstance(first, list | tuple | range | np.ndarray):  # of no label, or of arrays
+        return np.asarray(key)
+    return _Listed(key, tuple(shape))
 
 
 def _is_plain(key: Any) -> bool:
@@ -315,7 +343,7 @@ def _piece(key: Any, start: int, stop: int) -> tuple[np.ndarray, Any]:
     """Some of the labels, flat, and where among them they are: objects may be missing."""
     if _is_plain(key):
         return key.flat[start:stop], slice(None)
-    return _plain(key.flat[start:stop].tolist() if isinstance(key, np.ndarray) else list(key[start:stop]))
+    return _plain(key.flat[start:stop].tolist() if isinstance(key, np.ndarray) else key.piece(start, stop))
 
 
 def _plain(labels: list[Any]) -> tuple[np.ndarray, Any]:
@@ -344,9 +372,9 @@ def _distinct(key: Any) -> np.ndarray:
                 there[key.flat[start : start + AT_ONCE].astype("i8") - low] = True
             return (np.flatnonzero(there) + low).astype(key.dtype)
     start = AT_ONCE if _is_plain(key) else OBJECTS_AT_ONCE
-    step, size = start, key.size if isinstance(key, np.ndarray) else len(key)
+    step = start
     found = np.unique(_piece(key, 0, start)[0])
-    while start < size:  # as many as there are found, so that they are seldom sorted again
+    while start < key.size:  # as many as there are found, so that they are seldom sorted again
         stop = start + max(step, len(found))
         piece = np.unique(_piece(key, start, stop)[0])
         if len(piece) and len(found) and (piece.dtype.kind == "U") is not (found.dtype.kind == "U"):

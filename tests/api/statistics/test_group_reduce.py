@@ -229,6 +229,18 @@ def test_objects_that_are_missing_are_of_no_group(make: Any, expected_groups: An
     assert names.tolist() == (expected_groups or ["a", "b"])
 
 
+@pytest.mark.parametrize("labels", [[["a", "b", "a"], ("b", None, "c")], [[1, 2, 1], range(2, 5)]])
+def test_labels_in_lists_of_lists(labels: Any) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    found, names = cf.groupby_reduce(x, labels, func="sum", device="cpu")
+    flat = [label for row in labels for label in row]
+    assert found.tolist() == [sum(i for i, label in enumerate(flat) if label == name) for name in names.tolist()]
+    assert names.tolist() == sorted({label for label in flat if label is not None})
+    long = [labels[i % 2] for i in range(3000)]
+    again, _ = cf.groupby_reduce(np.resize(x, (3000, 3)), long, func="sum", device="cpu")
+    np.testing.assert_allclose(again, found * 1500)
+
+
 @pytest.mark.parametrize("labels", [["a", 1, "b"], [*["a"] * 2048, 1], [1, (2, 3), 4], [b"a", "b", "c"]])
 def test_objects_of_several_kinds_are_refused(labels: Any) -> None:
     with pytest.raises(errors.ArgumentTypeError, match="must all be strings, or all numbers"):
@@ -352,6 +364,7 @@ X = np.ones((3, 4))
         ((X, [0, 1, 2, 3]), {"func": "total"}, errors.ArgumentError, "'total' is none of count, any"),
         ((X, [0, 1, 2, 3]), {"func": []}, errors.ArgumentError, "func is empty"),
         ((X,), {"func": "sum"}, errors.ArgumentTypeError, "needs labels"),
+        ((X, [["a"], ["b", "c"], ["a"], ["b"]]), {"func": "sum"}, errors.ArgumentError, "several lengths"),
         ((X, list("abca")), {"func": "sum", "expected_groups": [1, 2]}, errors.ArgumentTypeError, "do not compare"),
         ((X, [1, 2, 1, 2]), {"func": "sum", "expected_groups": ["a"]}, errors.ArgumentTypeError, "do not compare"),
         ((X, cf.open(X)), {"func": "sum", "expected_groups": ["a"]}, errors.ArgumentTypeError, "do not compare"),
