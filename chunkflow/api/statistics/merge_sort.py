@@ -34,7 +34,7 @@ from chunkflow.stores.publication.scratch import Scratch
 RUN, PART = 96, 48
 """Bytes of the budget for each element of a run, and of a part of the result: values, places, and copies of both."""
 
-LEAST = RUN << 10
+LEAST = RUN << 8
 """Bytes of the budget for the shortest runs that are worth while."""
 
 

@@ -142,6 +142,7 @@ def test_sorting_in_pieces_keeps_to_the_budget(shape: Any, axis: int, tmp_path: 
 def test_a_line_that_does_not_fit() -> None:
     x = np.ones((3, 9999))
     assert cf.sort(x, 0, budget="16kB", device="cpu").shape == x.shape
+    assert cf.sort(np.arange(3000.0), budget="64kB", device="cpu").size == 3000, "by runs of some hundred elements"
     for make in (cf.sort, cf.argsort):
         with pytest.raises(cf.BudgetError, match=r"in runs.*raise budget= to at least") as caught:
             make(x, budget="16kB", device="cpu")
