@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -20,6 +21,21 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
     environment = os.environ | {"PYTHONPATH": path, "TMPDIR": str(folder)} | more
     command = [sys.executable, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata:zarr.errors.ZarrUserWarning")
+def test_every_scenario_ends_well_without_a_fault(tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    pytest.importorskip("dask")
+    scenarios = importlib.import_module("torture.scenarios")
+    for number, scenario in enumerate(scenarios.SCENARIOS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        scenarios.prepare(folder, scenario)
+        before = {name: scenarios.found(folder, name) for name in scenario.outputs}
+        scenario.run(folder)
+        after = {name: scenarios.found(folder, name) for name in scenario.outputs}
+        assert (before, after) == (scenario.before, scenario.after), scenario.name
 
 
 @pytest.mark.parametrize(
