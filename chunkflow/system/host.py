@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -75,6 +77,30 @@ def _told(file: Path, name: str) -> str:
             if line.startswith(name):
                 return line.partition(":")[2].strip()
     return ""
+
+
+KEPT_MOST = 31 << 20
+"""Bytes of the largest block of which glibc learns: it adapts to none from 32 MiB on."""
+
+_learned = 0
+
+
+def keep_freed(nbytes: int) -> None:
+    """Let the C library keep freed blocks of up to so many bytes, for the next ones that are asked for.
+
+    glibc maps a block of 128 KiB or more from the system, and unmaps it when it is freed. Temporaries of blocks then
+    cost a page fault each 4 KiB, again and again, and threads wait for one another in the system: a gradient took four
+    times as long. glibc adapts to the largest block that it has unmapped, so one that nobody touches is freed here.
+    """
+    global _learned
+    nbytes = min(nbytes, KEPT_MOST)
+    if sys.platform != "linux" or nbytes <= _learned:
+        return
+    library = ctypes.CDLL(None)
+    malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("malloc", library))
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(("free", library))
+    free(malloc(nbytes))
+    _learned = nbytes
 
 
 def available_memory() -> int | None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,26 @@ def test_without_proc_the_system_s_own_figure_counts(tmp_path: Path, monkeypatch
     monkeypatch.setattr(host, "_CGROUP", tmp_path)
     found = host.available_memory()
     assert found is None or found > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other C libraries have rules of their own")
+def test_freed_memory_is_kept_for_the_next_of_its_size():
+    """A block of 1 MiB is mapped anew each time; after `keep_freed` it has its pages."""
+    code = """
+        import resource
+        from chunkflow.system.host import keep_freed
+
+        def faults():
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(20):
+                np.ones(1 << 20, "u1")
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+        import numpy as np
+        first = faults()
+        keep_freed(4 << 20)
+        faults()
+        print(first, faults())
+    """
+    first, after = map(int, subprocess.check_output([sys.executable, "-c", textwrap.dedent(code)], text=True).split())
+    assert after < 20 <= first

@@ -29,13 +29,16 @@ from chunkflow.devices.cpu import allocations
 from chunkflow.devices.measured_rates import kept
 from chunkflow.devices.protocol import Block, Edge, Event, HostBuffer, Lane, Loan
 from chunkflow.system.context import callers_context
-from chunkflow.system.host import available_memory, cores
+from chunkflow.system.host import available_memory, cores, keep_freed
 
 T = TypeVar("T")
 Mode = Literal["eager", "threaded", "lazy"]
 
 POISON = 0xFF
 """Byte that fills fresh and freed memory. It makes NaN of floats and -1 of signed integers."""
+
+KEPT_SHARE = 16
+"""A lane's freed memory that is kept for its next allocations is at most two such parts of its share of the budget."""
 
 
 class _Mark:
@@ -228,7 +231,7 @@ class NumpyPool:
             self.peak = max(self.peak, self.used)
 
     def begin(self, memory: Projection) -> None:
-        """Nothing to do: freed memory goes to the system."""
+        """Nothing to do: NumPy allocates from the system."""
 
     def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
         """Nothing to do: NumPy allocates from the system."""
@@ -306,6 +309,7 @@ class NumpyDevice(DeviceDefaults):
         return available_memory() or 1 << 40
 
     def pool(self, limit: int) -> NumpyPool:
+        keep_freed(limit // (KEPT_SHARE * self.machine.lanes))
         return NumpyPool(limit, poison=self._poison)
 
     def lane(self, *, kernels: bool = False) -> Lane:

@@ -12,8 +12,8 @@ from chunkflow.core.grid import Shape, fit, regions
 
 Axes = tuple[int, ...]
 
-TILE = 32 << 10
-"""Elements of a tile on the CPU: a copy in double precision fits the cache, and a call costs little beside it."""
+TILE = 128 << 10
+"""Elements of a tile on the CPU. Smaller ones fit the cache, but then threads wait for Python's lock at each."""
 
 STRIP = 32 << 20
 """Elements of a tile on a device with memory of its own, so that the copy does not fill it."""

@@ -4,6 +4,7 @@ What is combined from parts is found by doubling. Results of windows of one elem
 to results of two, and so on. A window of six is two of three, one of seven is one of one and one of six. So a window
 of w elements takes at most 2 log2(w) steps, each over all windows at once, and no step depends on elements
 beyond the window: an infinity or NaN stays in the windows that have it, and sums lose no digits to what has left.
+Short windows NumPy reduces in one call.
 
 The method is Hillis and Steele's, "Data Parallel Algorithms" (1986), for windows in the place of prefixes.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from chunkflow.core.grid import Grid, Region, Shape, fit, regions, shape_of, whole
 from chunkflow.core.nest import LoopNest
@@ -26,8 +28,11 @@ from chunkflow.kernels.reductions.tiled import STRIP
 from chunkflow.kernels.stencil.overlap import Halo, narrowed
 from chunkflow.kernels.stencil.window_ranks import ByRank
 
-PART = 32 << 10
-"""Elements of a part on the CPU: the steps between fit the cache, and a call costs little beside each."""
+PART = 256 << 10
+"""Elements of a part on the CPU. Smaller ones fit the cache, but then threads wait for Python's lock at each step."""
+
+SHORT = 8
+"""Elements of a window up to which one call of NumPy's reduces it, in the place of several that double."""
 
 LONG = 8
 """Elements of a window from which on sums of products are left to BLAS."""
@@ -61,15 +66,26 @@ class ByDoubling:
         ndim = x.ndim
         with np.errstate(all="ignore"):
             value = self.how.chunk(x[..., None], (ndim,), (*whole(x.shape), slice(0, 1)))
-            merge = _merging(self.how)
             for axis, width in zip(self.windows.axes, self.windows.widths, strict=True):
-                value = _doubled(value, merge, axis, width)
+                value = _merged(value, self.how.merge, axis, width)
             found = self.how.aggregate(*value)
         return tuple([one[..., 0] for one in found]) if isinstance(found, tuple) else found[..., 0]
 
 
+def _merged(value: Value, merge: Callable[[Value, Value], Value], axis: int, width: int) -> Value:
+    """Partial results of windows of `width`, along an axis, from those of single elements."""
+    if width > SHORT or not isinstance(merge, Each) or not all(isinstance(part, np.ndarray | None) for part in value):
+        return _doubled(value, _anew(merge), axis, width)
+    return tuple(
+        [
+            None if part is None else ufunc.reduce(np.moveaxis(sliding_window_view(part, width, axis), -1, 0), axis=0)
+            for ufunc, part in zip(merge.ufuncs, value, strict=False)
+        ]
+    )
+
+
 def _doubled(value: Value, merge: Callable[[Value, Value], Value], axis: int, width: int) -> Value:
-    """Partial results of windows of `width`, along an axis, from those of single elements; `merge` overwrites none."""
+    """See `_merged`; `merge` overwrites none."""
     if width == 1:
         return value
     first = 1 if width % 2 else width // 2
@@ -84,9 +100,8 @@ def _part(value: Value, axis: int, side: slice) -> Value:
     return tuple([part[(*_before(axis), side)] if _is_array(part) else part for part in value])
 
 
-def _merging(how: Aggregation) -> Callable[[Value, Value], Value]:
+def _anew(merge: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     """The merge of an aggregation, of parts that it must not overwrite."""
-    merge = how.merge
     if isinstance(merge, Each):
         return merge.anew
     return lambda left, right: merge(left, tuple([part.copy() if _is_array(part) else part for part in right]))
@@ -196,7 +211,7 @@ def _weighted(x: Any, axis: int, weights: np.ndarray) -> Any:
     if isinstance(x, np.ndarray) and width >= LONG and x.dtype.kind in "fc" and number:
         fastest = min(range(x.ndim), key=lambda a: abs(x.strides[a]))
         if fastest != axis:
-            lines = np.moveaxis(np.lib.stride_tricks.sliding_window_view(x, width, axis), fastest, -2)
+            lines = np.moveaxis(sliding_window_view(x, width, axis), fastest, -2)
             return np.moveaxis(lines @ weights, -1, fastest)
         if number >= LONG_LINE:
             x = np.moveaxis(x, axis, -1)
