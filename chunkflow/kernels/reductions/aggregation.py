@@ -454,7 +454,7 @@ def _count(mask: Any, axes: Axes) -> Any:
     """Number of true elements along axes."""
     if isinstance(mask, np.ndarray) and len(axes) == mask.ndim:
         return np.full((1,) * mask.ndim, np.count_nonzero(mask), np.intp)
-    return mask.sum(axis=axes, dtype=np.intp, keepdims=True)
+    return reduce("sum", mask, axes, np.dtype(np.intp))
 
 
 def _number(x: Any, mask: Any, axes: Axes) -> Any:

@@ -46,6 +46,8 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
         return x.astype(bool if name in ("any", "all") else dtype or x.dtype.newbyteorder("="))  # ten times as quick
     if not axes or not x.size:
         return ufunc.reduce(x, axis=axes, keepdims=True, **given)
+    if name == "sum" and x.dtype == np.dtype("?") and dtype is not None and dtype.kind in "iu" and dtype.itemsize > 1:
+        return _counted(x, axes, dtype)
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
     fastest = next((a for a in reversed(order) if x.shape[a] > 1), order[-1])
     short = fastest in axes and math.prod(x.shape[a] for a in axes) == x.shape[fastest] <= SHORT
@@ -61,6 +63,18 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
     return result
 
 
+def _counted(x: np.ndarray, axes: Axes, dtype: np.dtype) -> np.ndarray:
+    """Number of true elements along axes: as many at a time as a byte can count, ten times as quick."""
+    longest = max(axes, key=lambda a: (x.shape[a] > 1, abs(x.strides[a])))
+    before, most = (slice(None),) * longest, np.iinfo("u1").max
+    found = np.zeros([1 if a in axes else n for a, n in enumerate(x.shape)], dtype)
+    for start in range(0, x.shape[longest], most):
+        some = x[(*before, slice(start, start + most))]
+        few = np.add.reduce(some, axis=longest, keepdims=True, dtype="u1")
+        found += np.add.reduce(few, axis=axes, keepdims=True, dtype=dtype)
+    return found
+
+
 def _beside_nan(name: str, x: Any, axes: Axes) -> Any:
     """``fmin`` or ``fmax`` for array modules that lack ``fmin.reduce``: NaN only where all elements are NaN."""
     clean, mask = without(x, np.inf if name == "min" else -np.inf, skip=True)
@@ -72,7 +86,7 @@ def summed(of: Callable[..., Any], blocks: Sequence[Any], axes: Axes, dtype: np.
     """Sum along axes of a function of blocks that broadcast to the first one, computed tile by tile."""
     x = blocks[0]
     size = TILE if isinstance(x, np.ndarray) else STRIP
-    if x.size <= size or not axes:
+    if x.size <= 2 * size or not axes:
         return reduce("sum", of(*blocks), axes, dtype)
     shape = tuple([1 if a in axes else n for a, n in enumerate(x.shape)])
     result = np.zeros_like(x, dtype, shape=shape, order="C")
@@ -107,4 +121,14 @@ def without(x: Any, fill: Any, where: Any = None, *, skip: bool) -> tuple[Any, A
             mask = None
     if where is not None:
         mask = np.broadcast_to(~where, x.shape) if mask is None else mask | ~where
-    return (x, None) if mask is None else (np.where(mask, x.dtype.type(fill), x), mask)
+    return (x, None) if mask is None else (_filled(x, mask, fill), mask)
+
+
+def _filled(x: Any, mask: Any, fill: Any) -> Any:
+    """The elements, with `fill` where a mask is true."""
+    if fill or not isinstance(x, np.ndarray) or x.dtype not in (np.dtype("f4"), np.dtype("f8")):
+        return np.where(mask, x.dtype.type(fill), x)
+    bits = np.dtype(f"i{x.itemsize}")  # a bit of zero has no branch: three times as quick
+    kept = np.subtract(mask.view("i1"), 1, dtype="i1").astype(bits)
+    kept &= x.view(bits)
+    return kept.view(x.dtype)
