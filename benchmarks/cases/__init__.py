@@ -54,6 +54,15 @@ ROWS: dict[str, Row] = {
     "copies": Row("large zarr of bytes to chunks the other way", "dask's copy, chunks kept", "-", "dask"),
     "transforms": Row("fftn of a complex cube, memmap to memmap", "-", "-", "a loop by hand"),
     "heat": Row("20 iterations of a stencil, steps per pass", "one step a pass", "-", "-"),
+    "indexing": Row(
+        "lists, points, masks and tables of zarr", f"NumPy, in memory; on a GPU {LINK}", FASTER, "NumPy, dask", gib=0.25
+    ),
+    "windows": Row(
+        "moving statistics, gradients, boxes, running sums", f"NumPy; on a GPU {LINK}", FASTER, "NumPy, dask", gib=0.125
+    ),
+    "order": Row(
+        "sorts, distinct values, groups, quantiles", f"NumPy; on a GPU {LINK}", FASTER, "NumPy, flox, dask", gib=0.125
+    ),
     "gpus": Row(
         "map, product and sum by a worker a GPU", "the GPUs", "-", "one GPU", gib=2, settings={"gpus": 0, "side": 0}
     ),
@@ -64,10 +73,7 @@ ROWS: dict[str, Row] = {
     "block_sizes": _on_cpu("the same maps by size of a block", "the size chosen", "-", "-", 0.5, 5),
     "operations": _on_cpu("five operations on zarr, two budgets", "-", FASTER, "dask, cubed", 0.5),
     "passes": _on_cpu("two and three results of an energy", "-", FASTER, "dask, cubed, blosc2", 27 / 128),
-    "windows": _on_cpu("moving mean, min, median, gradient, boxes", "a map", FASTER, "NumPy, bottleneck, dask", 0.125),
-    "order": _on_cpu("sorts, distinct values, groups, medians", "one core, in memory", FASTER, "dask, flox", 0.125),
     "quantiles": _on_cpu("three exact quantiles", "NumPy in memory", "-", "NumPy, dask", 27 / 128),
-    "indexing": _on_cpu("lists, masks, tables, places of zarr", "zarr-python and NumPy", FASTER, "dask", 0.25),
     "rechunk": _on_cpu("zarr from slabs to columns, two budgets", "-", FASTER, "dask, cubed", 27 / 128),
     "remote": _on_cpu("zarr behind a slow server to sum", "32 requests", "-", "dask, zarr", 0.25, latency=0.05),
     "cluster": _on_cpu("map, sum, stencil on worker processes", "-", FASTER, "dask", 0.5, workers=2, plane=512),

@@ -1,11 +1,7 @@
-"""Elements by lists, masks and tables: zarr to memory, beside dask, zarr-python and NumPy.
-
-The limit is that of the run itself: zarr-python reads what is wanted and NumPy picks the elements, in memory.
-"""
+"""Elements by lists, points, masks and tables: zarr to memory, beside NumPy after zarr-python, and dask."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,85 +9,109 @@ import numpy as np
 import zarr
 
 import chunkflow as cf
-from benchmarks.case import OURS, Bench, Case
+from benchmarks import beside
+from benchmarks.beside import Beside, dask_array
+from benchmarks.case import Bench, Case
 from benchmarks.data import cube_side
-from benchmarks.probe import installed
 
-CHUNK = 64
-LIMIT = "zarr-python and NumPy, in memory"
-DASK = "dask"
+CHUNK, POINTS = 64, 20_000
 
 
 def cases(bench: Bench) -> Iterator[Case]:
-    """Rows in order and at random, every tenth chunk, a mask, a table, places along an axis."""
+    """One case for each operation."""
     side = max(2 * CHUNK, cube_side(bench.gib, CHUNK))
-    path, rng = str(bench.directory / "x.zarr"), np.random.default_rng(0)
+    path, labelled, rng = (
+        str(bench.directory / "x.zarr"),
+        str(bench.directory / "labels.zarr"),
+        np.random.default_rng(0),
+    )
     x = rng.standard_normal((side,) * 3, dtype="f4")
-    stored = zarr.create_array(path, data=x, chunks=(CHUNK,) * 3)
-    labels = (x * 8).astype("i2").clip(-32, 31) + np.int16(32)
-    zarr.create_array(str(bench.directory / "labels.zarr"), data=labels, chunks=(CHUNK,) * 3)
-    table = rng.standard_normal(64)
+    numbers = (x * 8).astype("i2").clip(-32, 31) + np.int16(32)
+    stored = bench.once("x.zarr", lambda: _stored(path, x))
+    labels = bench.once("labels.zarr", lambda: _stored(labelled, numbers))
+    table, edges = rng.standard_normal(64), np.linspace(-3, 3, 65, dtype="f4")
     along = x.argmax(axis=0, keepdims=True)
-    there, missing = installed(DASK)
+    options = bench.options
 
-    def lazy(name: str = "x") -> Any:
-        return importlib.import_module("dask.array").from_zarr(str(bench.directory / f"{name}.zarr"))
+    def elementwise(of: Callable[[Any, Any], Any], lazy: Callable[[Any, Any], Any] | None, nbytes: int) -> Beside:
+        """A function of the volume and of its labels, by NumPy's names."""
+        return Beside(
+            nbytes,
+            lambda: of(cf.open(path), cf.open(labelled)).compute(**options),
+            lambda: of(stored[...], labels[...]),
+            None if lazy is None else lambda: lazy(dask_array().from_zarr(path), dask_array().from_zarr(labelled)),
+        )
 
-    def dasked(make: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: make().compute(scheduler="threads")
-
-    def ours(make: Callable[[Any], Any]) -> Callable[[], Any]:
-        return lambda: make(cf.open(path)).compute(**bench.options)
+    def taken(places: np.ndarray) -> Beside:
+        return Beside(
+            len(places) * x[0].nbytes,
+            lambda: cf.take(path, places, 0, **options),
+            lambda: stored.oindex[places],
+            lambda: dask_array().from_zarr(path)[places],
+        )
 
     rows = np.sort(rng.choice(side, side // 4, replace=False))
-    mixed = rng.permutation(rows)
     chunks = np.concatenate([np.arange(n, min(side, n + CHUNK)) for n in range(0, side, 10 * CHUNK)])
-    wanted = x > 1
-    labelled = str(bench.directory / "labels.zarr")
-    found: dict[str, tuple[int, np.ndarray, dict[str, Callable[[], Any]]]] = {
-        name: (
-            x[places].nbytes,
-            x[places],
-            {
-                OURS: lambda places=places: cf.take(path, places, 0, device="cpu"),  # type: ignore[dict-item, misc]
-                DASK: dasked(lambda places=places: lazy()[places]),  # type: ignore[misc]
-                LIMIT: lambda places=places: stored.oindex[places],  # type: ignore[dict-item, misc]
-            },
-        )
-        for name, places in (("sorted rows", rows), ("random rows", mixed), ("every tenth chunk", chunks))
+    points = tuple(rng.integers(0, side, (3, POINTS)))
+    keep = rng.random(side) < 0.5
+    some, three = np.arange(0, 64, 3, dtype="i2"), (np.float32(1), np.float32(2), np.float32(3))
+    small, large, size = x.nbytes, 8 * x.size, x.size
+
+    def selected(a: Any, _: Any, xp: Any = np) -> Any:
+        return xp.select([a < 0, a < 1], [-a, a * a], 2)
+
+    found = {
+        "sorted rows": taken(rows),
+        "random rows": taken(rng.permutation(rows)),
+        "every tenth chunk": taken(chunks),
+        "points": Beside(
+            4 * POINTS,
+            lambda: cf.open(path)[points].compute(**options),
+            lambda: stored.vindex[points],
+            lambda: dask_array().from_zarr(path).vindex[points],
+        ),
+        "mask of the whole": elementwise(lambda a, _: a[a > 1], lambda a, _: a[a > 1], 2 * small),
+        "mask of an axis": elementwise(
+            lambda a, _: np.compress(keep, a, axis=0), lambda a, _: dask_array().compress(keep, a, axis=0), small
+        ),
+        "flatnonzero": elementwise(
+            lambda a, _: np.flatnonzero(a > 1), lambda a, _: dask_array().flatnonzero(a > 1), 2 * small
+        ),
+        "argwhere": elementwise(lambda a, _: np.argwhere(a > 2), lambda a, _: dask_array().argwhere(a > 2), 2 * small),
+        "table": Beside(
+            numbers.nbytes + large,
+            lambda: cf.take(table, cf.open(labelled)).compute(**options),
+            lambda: table[labels[...]],
+            lambda: dask_array().from_zarr(labelled).map_blocks(lambda block: table[block], dtype="f8"),
+        ),
+        "take_along_axis": Beside(
+            small,
+            lambda: cf.take_along_axis(path, along, 0, **options),
+            lambda: np.take_along_axis(stored[...], along, 0),
+        ),
+        "searchsorted": elementwise(
+            lambda a, _: np.searchsorted(edges, a),
+            lambda a, _: dask_array().searchsorted(dask_array().from_array(edges), a),
+            small + large,
+        ),
+        "digitize": elementwise(
+            lambda a, _: np.digitize(a, edges), lambda a, _: dask_array().digitize(a, edges), small + large
+        ),
+        "isin": elementwise(
+            lambda _, n: np.isin(n, some), lambda _, n: dask_array().isin(n, some), numbers.nbytes + size
+        ),
+        "interp": elementwise(
+            lambda a, _: np.interp(a, edges, table.repeat(2)[: len(edges)]),
+            lambda a, _: a.map_blocks(lambda b: np.interp(b, edges, table.repeat(2)[: len(edges)]), dtype="f8"),
+            small + large,
+        ),
+        "select": elementwise(selected, lambda a, n: selected(a, n, dask_array()), 2 * small),
+        "choose": elementwise(
+            lambda a, n: np.choose(n % 3, three), lambda a, n: dask_array().choose(n % 3, three), 2 * small
+        ),
     }
-    found["mask of the whole"] = (
-        2 * x.nbytes,
-        x[wanted],
-        {
-            OURS: ours(lambda a: a[a > 1]),
-            DASK: dasked(lambda: (lambda a: a[a > 1])(lazy())),
-            LIMIT: lambda: (lambda a: a[a > 1])(stored[...]),
-        },
-    )
-    found["table"] = (
-        labels.nbytes + 8 * labels.size,
-        table[labels],
-        {
-            OURS: lambda: cf.take(table, cf.open(labelled)).compute(**bench.options),
-            DASK: dasked(lambda: lazy("labels").map_blocks(lambda block: table[block], dtype="f8")),
-            LIMIT: lambda: table[zarr.open_array(labelled)[...]],
-        },
-    )
-    found["take_along_axis"] = (
-        x.nbytes,
-        x.max(axis=0, keepdims=True),
-        {
-            OURS: lambda: cf.take_along_axis(path, along, 0, **bench.options),
-            LIMIT: lambda: np.take_along_axis(stored[...], along, 0),
-        },
-    )
-    for name, (nbytes, expected, runs) in found.items():
-        if not there:
-            runs.pop(DASK, None)
+    yield from beside.cases(bench, f"zarr, float32 {side}^3 in chunks of {CHUNK}^3, to memory", found)
 
-        def check(_: str, got: Any, expected: np.ndarray = expected) -> None:
-            np.testing.assert_array_equal(got, expected)
 
-        what = f"zarr, float32 {side}^3 in chunks of {CHUNK}^3, to memory"
-        yield Case(name, what, nbytes / 1e9, runs, check, (LIMIT, None), missing=missing)
+def _stored(path: str, x: np.ndarray) -> Any:
+    return zarr.create_array(path, data=x, chunks=(CHUNK,) * 3, overwrite=True)

@@ -1,23 +1,24 @@
-"""Sorting, distinct values, counts in boxes, groups and medians without NaN, beside NumPy or flox in memory, and dask.
+"""Sorting, distinct values, counts in boxes, groups, modes and quantiles in memory, beside NumPy, SciPy, flox and dask.
 
-The limit is the same on one core, in memory. flox's groups are those that xarray's `groupby` makes.
+flox's groups are those that xarray's `groupby` makes.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 import chunkflow as cf
-from benchmarks.case import OURS, Bench, Case
+from benchmarks import beside
+from benchmarks.beside import Beside, dask_array
+from benchmarks.case import Bench, Case
 from benchmarks.data import cube_side
-from benchmarks.probe import installed
 
-GROUPS, BINS, RANGE = 12, 64, (-8.0, 16.0)
-LIMIT, DASK = "in memory, one core", "dask"
+GROUPS, BINS, RANGE, MOST = 12, 64, (-8.0, 16.0), 10
+QUANTILES, ERROR = (0.1, 0.5, 0.9), 1e-3
 LONG = 8
 """How many times the budget a line takes that is sorted in pieces."""
 
@@ -25,68 +26,122 @@ LONG = 8
 def cases(bench: Bench) -> Iterator[Case]:
     """One case for each operation."""
     x = 3 * np.random.default_rng(0).standard_normal((cube_side(bench.gib, 16),) * 3, dtype="f4") + 4
-    there, missing = installed(DASK, "flox")
     holes = np.where(x > 9, np.nan, x)
-    whole = (x * 8).astype("i2")
-    line = x.reshape(-1)
+    whole, steps = (x * 8).astype("i2"), np.round(x * 64) / 64
+    line, weights = x.reshape(-1), np.linspace(1, 2, len(x))
     labels = np.arange(len(x)) % GROUPS
-    out, longer = np.empty_like(x), np.empty_like(line)
-    pieces = {**bench.options, "budget": max(1 << 20, line.nbytes // LONG)}
+    out, longer, options = np.empty_like(x), np.empty_like(line), bench.options
+    pieces = {**options, "budget": max(1 << 20, line.nbytes // LONG)}
     boxes: dict[str, Any] = {"bins": BINS, "range": [RANGE] * 2}
+    few: dict[str, Any] = {"bins": 16, "range": [RANGE] * 3}
+    middle = len(x) // 2
 
-    def lazy(array: np.ndarray, *, whole: bool = False) -> Any:
+    def lazy(array: np.ndarray = x, *, whole: bool = False) -> Any:
         """dask's array of it, in eight parts along the first axis, or with that axis whole."""
         rows, columns = len(array) if whole else -(-len(array) // 8), -(-array.shape[1] // 8) if whole else -1
-        return importlib.import_module("dask.array").from_array(array, chunks=(rows, columns, -1))
+        return dask_array().from_array(array, chunks=(rows, columns, -1))
 
-    def grouped(array: Any) -> Any:
-        return importlib.import_module("flox").groupby_reduce(array, labels, func="nanmean")[0]
+    def grouped(array: Any, func: str) -> Any:
+        return importlib.import_module("flox").groupby_reduce(np.moveaxis(array, 0, -1), labels, func=func)[0]
 
-    found: dict[str, dict[str, Callable[[], Any]]] = {
-        "sort": {
-            OURS: lambda: cf.sort(x, out=out, **bench.options),
-            LIMIT: lambda: np.sort(x),
-            DASK: lambda: lazy(x).map_blocks(np.sort).compute(),
-        },
-        "sort one line": {OURS: lambda: cf.sort(line, out=longer, **pieces), LIMIT: lambda: np.sort(line)},
-        "unique": {
-            OURS: lambda: cf.unique(whole, return_counts=True, **bench.options),
-            LIMIT: lambda: np.unique(whole, return_counts=True),
-            DASK: lambda: importlib.import_module("dask").compute(
-                *importlib.import_module("dask.array").unique(lazy(whole), return_counts=True)
-            ),
-        },
-        "histogram2d": {
-            OURS: lambda: cf.histogram2d(x, holes, **boxes, **bench.options)[0],
-            LIMIT: lambda: np.histogram2d(line, holes.reshape(-1), **boxes)[0],
-            DASK: lambda: (
-                importlib.import_module("dask.array")
-                .histogram2d(lazy(x).ravel(), lazy(holes).ravel(), **boxes)[0]
-                .compute()
-            ),
-        },
-        "groupby_reduce": {
-            OURS: lambda: cf.groupby_reduce(np.moveaxis(holes, 0, -1), labels, func="nanmean", **bench.options)[0],
-            LIMIT: lambda: grouped(np.moveaxis(holes, 0, -1)),
-            DASK: lambda: grouped(np.moveaxis(lazy(holes), 0, -1)).compute(),
-        },
-        "nanmedian": {
-            OURS: lambda: cf.nanmedian(holes, axis=0, **bench.options),
-            LIMIT: lambda: np.nanmedian(holes, axis=0),
-            DASK: lambda: importlib.import_module("dask.array").nanmedian(lazy(holes, whole=True), axis=0).compute(),
-        },
+    def groups(func: str) -> Beside:
+        return Beside(
+            x.nbytes,
+            lambda: cf.groupby_reduce(np.moveaxis(holes, 0, -1), labels, func=func, **options)[0],
+            lambda: grouped(holes, func),
+            lambda: grouped(lazy(holes), func),
+            needs=("flox",),
+        )
+
+    def weighted(a: np.ndarray) -> Any:
+        shares = np.broadcast_to(weights[:, None, None], a.shape)
+        return np.quantile(a, 0.3, axis=0, weights=shares, method="inverted_cdf")
+
+    def about(got: Any, expected: Any) -> None:
+        """The ranks of approximate quantiles are near those that were asked for; dask's have no bound."""
+        np.testing.assert_allclose(got, expected, atol=0.3)
+
+    def modes(a: np.ndarray) -> Any:
+        return importlib.import_module("scipy.stats").mode(a, axis=-1).mode
+
+    found = {
+        "sort": Beside(
+            2 * x.nbytes,
+            lambda: cf.sort(x, out=out, **options),
+            lambda: np.sort(x),
+            lambda: lazy().map_blocks(np.sort),
+        ),
+        "sort one line": Beside(2 * line.nbytes, lambda: cf.sort(line, out=longer, **pieces), lambda: np.sort(line)),
+        "argsort": Beside(
+            3 * x.nbytes,
+            lambda: cf.argsort(x, stable=True, **options),
+            lambda: np.argsort(x, stable=True),
+            lambda: lazy().map_blocks(lambda block: np.argsort(block, stable=True), dtype="i8"),
+        ),
+        "partition": Beside(
+            2 * x.nbytes,
+            lambda: np.partition(cf.open(x), middle)[..., middle].compute(**options),
+            lambda: np.partition(x, middle)[..., middle],
+            lambda: lazy().map_blocks(lambda block: np.partition(block, middle), dtype=x.dtype)[..., middle],
+        ),
+        "topk": Beside(
+            x.nbytes,
+            lambda: cf.topk(x, MOST, axis=-1, **options),
+            lambda: np.sort(x, axis=-1)[..., : -MOST - 1 : -1],
+            lambda: dask_array().topk(lazy(), MOST, axis=-1),
+        ),
+        "unique": Beside(
+            whole.nbytes,
+            lambda: cf.unique(whole, return_counts=True, **options),
+            lambda: np.unique(whole, return_counts=True),
+            lambda: dask_array().unique(lazy(whole), return_counts=True),
+        ),
+        "unique of floats": Beside(
+            x.nbytes,
+            lambda: cf.unique(steps, return_counts=True, **options),
+            lambda: np.unique(steps, return_counts=True),
+            lambda: dask_array().unique(lazy(steps), return_counts=True),
+        ),
+        "mode": Beside(
+            whole.nbytes,
+            lambda: cf.mode(whole, axis=-1, **options)[0],
+            lambda: modes(whole),
+            lambda: lazy(whole).map_blocks(modes, drop_axis=2, dtype=whole.dtype),
+            needs=("scipy",),
+        ),
+        "histogram2d": Beside(
+            2 * x.nbytes,
+            lambda: cf.histogram2d(x, holes, **boxes, **options)[0],
+            lambda: np.histogram2d(line, holes.reshape(-1), **boxes)[0],
+            lambda: dask_array().histogram2d(lazy().ravel(), lazy(holes).ravel(), **boxes)[0],
+        ),
+        "histogramdd": Beside(
+            3 * x.nbytes,
+            lambda: cf.histogramdd((x, holes, steps), **few, **options)[0],
+            lambda: np.histogramdd((line, holes.reshape(-1), steps.reshape(-1)), **few)[0],
+            lambda: dask_array().histogramdd(tuple(lazy(a).ravel() for a in (x, holes, steps)), **few)[0],
+        ),
+        "groupby_reduce, nanmean": groups("nanmean"),
+        "groupby_reduce, sum": groups("sum"),
+        "groupby_reduce, nanvar": groups("nanvar"),
+        "nanmedian": Beside(
+            x.nbytes,
+            lambda: cf.nanmedian(holes, axis=0, **options),
+            lambda: np.nanmedian(holes, axis=0),
+            lambda: dask_array().nanmedian(lazy(holes, whole=True), axis=0),
+        ),
+        "weighted quantile": Beside(
+            x.nbytes,
+            lambda: cf.quantile(x, 0.3, axis=0, weights=weights, method="inverted_cdf", **options),
+            lambda: weighted(x),
+            lambda: lazy(whole=True).map_blocks(weighted, drop_axis=0, dtype=x.dtype),
+        ),
+        "approximate quantiles": Beside(
+            x.nbytes,
+            lambda: cf.quantile(x, QUANTILES, approx=ERROR, **options),
+            lambda: np.quantile(line, QUANTILES),
+            lambda: dask_array().percentile(lazy().ravel(), [100 * q for q in QUANTILES]),
+            close=about,
+        ),
     }
-    for name, runs in found.items():
-        if DASK not in there:
-            runs.pop(DASK, None)
-        if name == "groupby_reduce" and "flox" not in there:
-            continue
-        expected = runs[LIMIT]()
-
-        def check(who: str, got: Any, expected: Any = expected) -> None:
-            for one, other in zip(*(a if isinstance(a, tuple) else (a,) for a in (got, expected)), strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-        what = f"{name} of {'float32' if name != 'unique' else 'int16'} {x.shape} in memory"
-        amount = (whole.nbytes if name == "unique" else 2 * x.nbytes if name == "histogram2d" else x.nbytes) / 1e9
-        yield Case(name, what, amount, runs, check, (LIMIT, None), missing=missing)
+    yield from beside.cases(bench, f"float32 {x.shape} in memory", found)

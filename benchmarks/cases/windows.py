@@ -1,11 +1,11 @@
-"""Moving means, extremes and medians, a gradient and boxes of a page-cached volume, beside a copy of it and peers.
+"""Moving statistics, gradients, boxes, differences, running sums and convolutions in memory, beside NumPy and dask.
 
-The limit is a plain map of the same array. bottleneck works on one core, in memory.
+bottleneck works on one core, in memory.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,65 +13,95 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 import chunkflow as cf
-from benchmarks.case import OURS, Bench, Case
+from benchmarks import beside
+from benchmarks.beside import Beside, dask_array
+from benchmarks.case import Bench, Case
+from benchmarks.probe import installed
 
-WIDTH, BOX = 7, 4
-MAP = "chunkflow's map"
+WIDTH, BOX, KERNEL = 7, 4, 31
 
 
 def cases(bench: Bench) -> Iterator[Case]:
-    """One case for each operation."""
+    """One case for each operation, along the first axis."""
     x = bench.ram
     x = x[: len(x) // BOX * BOX]
-    out, smaller = np.empty_like(x), np.empty((len(x) // BOX, *x.shape[1:]), x.dtype)
+    line, out, options = x.reshape(-1), np.empty_like(x), bench.options
+    weights = np.hanning(KERNEL).astype(x.dtype)
+    bottleneck = installed("bottleneck")[0]
 
-    def moving(name: str) -> Any:
-        windows = sliding_window_view(np.pad(cf.open(x), ((WIDTH - 1, 0), (0, 0), (0, 0)), mode="edge"), WIDTH, 0)
-        return getattr(np, name)(windows, axis=-1)
+    def lazy(array: np.ndarray = x) -> Any:
+        """dask's array of it, in eight parts along the first axis."""
+        rows = max(WIDTH * 4, len(array) // 8 // BOX * BOX)
+        return dask_array().from_array(array, chunks=(rows, *(-1,) * (array.ndim - 1)))
 
-    ours: dict[str, Callable[[], Any]] = {
-        f"moving {name}": lambda name=name: cf.store(moving(name), out, **bench.options)
-        for name in ("mean", "min", "median")
-    }
-    ours["gradient"] = lambda: cf.gradient(x, axis=0, out=out, **bench.options)
-    ours["coarsen"] = lambda: cf.coarsen(np.mean, x, {0: BOX}, out=smaller, **bench.options)
-    plain: dict[str, Callable[[np.ndarray], Any]] = {
-        **{
-            f"moving {name}": lambda a, name=name: getattr(np, name)(sliding_window_view(a, WIDTH, 0), axis=-1)
-            for name in ("mean", "min", "median")
-        },
-        "gradient": lambda a: np.gradient(a, axis=0),
-        "coarsen": lambda a: a.reshape(-1, BOX, *a.shape[1:]).mean(axis=1),
-    }
-    for name, run in ours.items():
-        runs: dict[str, Callable[[], Any]] = {
-            OURS: run,
-            MAP: lambda: cf.map(np.positive, x, out=out, **bench.options),
-            "NumPy": lambda name=name: plain[name](x),
-        }
-        if name.startswith("moving") and importlib.util.find_spec("bottleneck"):
-            move = getattr(importlib.import_module("bottleneck"), f"move_{name.split()[1]}")
-            runs["bottleneck"] = lambda move=move: move(x, WIDTH, axis=0)
-        if importlib.util.find_spec("dask"):
-            runs["dask"] = _of_dask(name, x)
+    def written(make: Callable[[Any], Any]) -> Callable[[], Any]:
+        """Of a lazy array of it, stored in a part of `out`."""
 
-        def check(who: str, got: Any, name: str = name) -> None:
-            if who == MAP:
-                np.testing.assert_array_equal(got[:8], x[:8])
-                return
-            some = np.asarray(got[-2:])  # the others of a moving one are padded, or left out
-            first = {"coarsen": 2 * BOX, "gradient": 3}.get(name, 1 + WIDTH)
-            np.testing.assert_allclose(some, plain[name](x[-first:])[-2:], rtol=1e-4)
+        def run() -> Any:
+            found = make(cf.open(x))
+            return cf.store(found, out[tuple(map(slice, found.shape))], **options)
 
-        yield Case(name, f"{name} along the first axis, {x.shape}", x.nbytes / 1e9, runs, check, (MAP, None))
+        return run
 
+    def moving(name: str) -> Beside:
+        def of(windows: Any, xp: Any = np) -> Any:
+            return getattr(xp, name)(windows, axis=-1)
 
-def _of_dask(name: str, x: np.ndarray) -> Callable[[], Any]:
-    da = importlib.import_module("dask.array")
-    a = da.from_array(x, chunks=(max(WIDTH * 4, len(x) // 8 // BOX * BOX), -1, -1))
-    if name == "gradient":
-        return lambda: da.gradient(a, axis=0).compute()
-    if name == "coarsen":
-        return lambda: da.coarsen(np.mean, a, {0: BOX}).compute()
-    windows = da.lib.stride_tricks.sliding_window_view(a, WIDTH, 0)
-    return lambda: getattr(da, name.split()[1])(windows, axis=-1).compute()
+        def by_bottleneck() -> Any:
+            return getattr(importlib.import_module("bottleneck"), f"move_{name}")(x, WIDTH, axis=0)[WIDTH - 1 :]
+
+        return Beside(
+            2 * x.nbytes,
+            written(lambda a: of(sliding_window_view(a, WIDTH, 0))),
+            lambda: of(sliding_window_view(x, WIDTH, 0)),
+            lambda: of(dask_array().lib.stride_tricks.sliding_window_view(lazy(), WIDTH, 0), dask_array()),
+            {"bottleneck": by_bottleneck} if bottleneck and not bench.is_gpu else {},
+            tolerance=1e-3,
+        )
+
+    def trapezoid(a: Any) -> Any:
+        return ((a[1:] + a[:-1]) / 2).sum(axis=0)
+
+    found = {f"moving {name}": moving(name) for name in ("mean", "min", "std", "median")}
+    found["gradient"] = Beside(
+        2 * x.nbytes,
+        lambda: cf.gradient(x, axis=0, out=out, **options),
+        lambda: np.gradient(x, axis=0),
+        lambda: dask_array().gradient(lazy(), axis=0),
+    )
+    found["coarsen"] = Beside(
+        x.nbytes,
+        lambda: cf.coarsen(np.mean, x, {0: BOX}, out=out[: len(x) // BOX], **options),
+        lambda: x.reshape(-1, BOX, *x.shape[1:]).mean(axis=1),
+        lambda: dask_array().coarsen(np.mean, lazy(), {0: BOX}),
+    )
+    found["diff"] = Beside(
+        2 * x.nbytes,
+        written(lambda a: np.diff(a, axis=0)),
+        lambda: np.diff(x, axis=0),
+        lambda: dask_array().diff(lazy(), axis=0),
+    )
+    found["trapezoid"] = Beside(
+        x.nbytes,
+        lambda: np.trapezoid(cf.open(x), axis=0).compute(**options),
+        lambda: np.trapezoid(x, axis=0),
+        lambda: trapezoid(lazy()),
+        tolerance=1e-3,
+    )
+    found["running sum"] = Beside(
+        2 * x.nbytes,
+        lambda: cf.cumsum(x, axis=0, out=out, **options),
+        lambda: np.cumsum(x, axis=0),
+        lambda: dask_array().cumsum(lazy(), axis=0),
+        tolerance=1e-3,
+    )
+    found["convolution of a line"] = Beside(
+        2 * line.nbytes,
+        lambda: np.convolve(cf.open(line), weights, "same").compute(**options),
+        lambda: np.convolve(line, weights, "same"),
+        lambda: lazy(line).map_overlap(
+            lambda block: np.convolve(block, weights, "same"), depth=KERNEL // 2, boundary=0, dtype=x.dtype
+        ),
+        tolerance=1e-3,
+    )
+    yield from beside.cases(bench, f"float32 {x.shape} in memory", found)

@@ -19,7 +19,7 @@ from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.commit import commit_all
-from chunkflow.stores.protocol import Sink, gaps_of, guards_of, refuse_doubtful
+from chunkflow.stores.protocol import Sink, gaps_of, guards_of, learn_indices, refuse_doubtful
 
 
 def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
@@ -59,6 +59,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             made.sinks += resumption.sinks
             if resumption.start:
                 watch.noted(f"gone on with at block {resumption.start} of {len(run.plan.grid)}")
+        learn_indices(run.sources)
         for target, spec in zip(run.targets[len(made.sinks) :], run.plan.outputs[len(made.sinks) :], strict=True):
             made.sinks.append(target.open(spec))
         warn_of_crumbs(run.plan)

@@ -6,6 +6,7 @@ import math
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -249,7 +250,7 @@ def run_trial(
     most: int | None = None,
     block: Sides | None = None,
 ) -> Trial:
-    """Call the kernel on the corner of the arrays, or on zeros if it is `data_independent`: decoding takes long.
+    """Call the kernel on the corner of the arrays, or on zeros if it is `tried_on_zeros`: decoding takes long.
 
     The box has at most `most` elements, and is within the run's `block` as far as its sides are fixed: what a fold
     keeps for each line is measured for as many lines as there will be. Its sides are rounded down to powers of two if
@@ -369,14 +370,15 @@ def _measure(
 ) -> Trial:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
-        read = not _whole(kernel).data_independent
+        read = not _whole(kernel).tried_on_zeros
         blocks = [read_block(s, o, device, box, read=read) for s, o in zip(sources, nest.operands, strict=True)]
         for block, operand in zip(blocks, nest.operands, strict=True):
             if operand.halo and device.machine.staged:  # as for every block, so that the driver's memory for it counts
                 pool.measure(partial(_rim, block, operand.region(box), operand))
         index = (0,) * len(sides)
         measure = partial(pool.measure, most=most)
-        with interrupts.allowed(), trial():
+        quiet = nullcontext() if read else np.errstate(all="ignore")  # zeros are nobody's
+        with interrupts.allowed(), trial(), quiet:
             if isinstance(kernel, SubNestKernel):
                 seen = _steady([_call(kernel, blocks, nest, sides, index, box, measure) for _ in range(TRIALS)])
             else:

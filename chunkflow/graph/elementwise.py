@@ -13,10 +13,10 @@ from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy, first_lazy, key_of, node_of, remembered
-from chunkflow.graph.request import Request, is_elementwise
+from chunkflow.graph.request import Request
 from chunkflow.graph.windows import windowed, windows_of
 from chunkflow.kernels.declare import declare_map
-from chunkflow.kernels.map import is_scalar
+from chunkflow.kernels.map import is_elementwise, is_scalar
 from chunkflow.kernels.twins import suited
 
 

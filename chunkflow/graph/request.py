@@ -11,6 +11,7 @@ import numpy as np
 from chunkflow.engine.options import Options
 from chunkflow.errors import ResultError
 from chunkflow.kernels.declare import Declare
+from chunkflow.kernels.map import is_elementwise
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,3 @@ class Stated:
                 f"fn returned {number} arrays, and output_core_dims has {self.nout} entries: one for each"
             )
         return found
-
-
-def is_elementwise(fn: Any) -> bool:
-    """Whether a function is a compiled ufunc of single elements: its results depend on shapes and dtypes only.
-
-    No other function is trusted, whatever module it names: ``np.diff`` resizes its block, ``np.frompyfunc`` calls the
-    user's own function, and a decorator may pass for what it wraps.
-    """
-    return isinstance(fn, np.ufunc) and fn.signature is None and any("O" not in loop for loop in fn.types)

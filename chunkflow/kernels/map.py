@@ -64,6 +64,10 @@ class MapKernel(Kernel):
         return self if getattr(self.fn, "any_length", False) else None  # as our own say
 
     @property
+    def tried_on_zeros(self) -> bool:
+        return is_elementwise(self.fn) or self.fn is np.where or getattr(self.fn, "any_data", False)  # as our own say
+
+    @property
     def is_ufunc(self) -> bool:
         return isinstance(self.fn, np.ufunc)
 
@@ -98,6 +102,15 @@ class MapKernel(Kernel):
         ]
         info[None] = results[0] if len(results) == 1 else {"outputs": results}
         return info
+
+
+def is_elementwise(fn: Any) -> bool:
+    """Whether a function is a compiled ufunc of single elements: its results depend on shapes and dtypes only.
+
+    No other function is trusted, whatever module it names: ``np.diff`` resizes its block, ``np.frompyfunc`` calls the
+    user's own function, and a decorator may pass for what it wraps.
+    """
+    return isinstance(fn, np.ufunc) and fn.signature is None and any("O" not in loop for loop in fn.types)
 
 
 class _Slot(Enum):

@@ -98,9 +98,14 @@ class Kernel(ABC):
     def data_independent(self) -> bool:
         """Whether all blocks of one layout take the same memory and give the same shapes, whatever they hold.
 
-        Such a kernel is tried on zeros, and an equal one is not tried again once two trials have agreed.
+        An equal one of such kernels is not tried again once two trials have agreed.
         """
         return False
+
+    @property
+    def tried_on_zeros(self) -> bool:
+        """Whether zeros take the memory of any other block and give the same shapes: then a trial need read none."""
+        return self.data_independent
 
     @property
     def tf32(self) -> bool:

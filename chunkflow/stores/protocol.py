@@ -218,6 +218,20 @@ def refuse_doubtful(sources: Iterable[object]) -> None:
             cast(Sparse, leaf).refuse_doubtful()
 
 
+class Indexed(Protocol):
+    """Optional: a source whose file says where its chunks lie."""
+
+    def learn(self) -> object:
+        """Read where they lie: while an output is written to the same file, it may be locked."""
+
+
+def learn_indices(sources: Iterable[object]) -> None:
+    """`Indexed.learn` of all the sources that have it."""
+    for leaf in leaves(sources):
+        if (learn := getattr(leaf, "learn", None)) is not None:
+            learn()
+
+
 class Located(Protocol):
     """Optional: a source that tells where elements lie, and what guards them."""
 

@@ -147,6 +147,9 @@ def test_a_dataset_beside_the_output(make: Callable[[Path], str], tmp_path: Path
     path = make(tmp_path)
     result = cf.map(np.negative, path, out=f"{file_of(path)}:/v", **SMALL)
     np.testing.assert_array_equal(result[...], -X)
+    result.file.close()
+    result = cf.mean(path, axis=0, out=f"{file_of(path)}:/mean", **SMALL)
+    np.testing.assert_allclose(result[...], X.mean(axis=0))
 
 
 def test_a_loop_over_chunks(tmp_path: Path) -> None:

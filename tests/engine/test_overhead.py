@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,3 +177,32 @@ def test_a_small_array_is_one_block_and_starts_one_lane() -> None:
 
     same(cf.map(note, np.ones(10), device="cpu"), np.ones(10))
     assert len(names) <= 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: np.sqrt(x) + 1,
+        lambda x: np.where(x > 2, x, 0).astype("f4"),
+        lambda x: x[np.array([3, 40, 7]), np.array([5, 1, 30])],
+        lambda x: (x - 1).sum(axis=0),
+    ],
+)
+def test_a_trial_of_numpys_ufuncs_reads_nothing(make: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, read = Counting(np.arange(64.0 * 64).reshape(64, 64)), []
+    monkeypatch.setattr("chunkflow.engine.trial.read_whole", lambda *args: read.append(args))
+    with np.errstate(all="raise"):
+        np.testing.assert_allclose(make(cf.open(x)).compute(device="cpu"), make(x.values), rtol=1e-6)
+    assert not read
+    assert cf.map(lambda block: block * 2, x, device="cpu").shape == (64, 64)
+    assert read
+
+
+class Counting:
+    """An array that is no file and is not in memory."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        return self.values[key].copy()

@@ -61,6 +61,9 @@ def _cast(block: Any, dtype: np.dtype) -> Any:
     return block.astype(dtype)
 
 
+_cast.any_data = True  # type: ignore[attr-defined]
+
+
 def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """The elements in another shape, in C order."""
     if order not in tuple("CFA"):

@@ -194,6 +194,11 @@ class Fused(MultiKernel):
         return self.folding[0].shapes(nest) if len(self.folding) == 1 and self.folding[0] is not None else None
 
     @property
+    def tried_on_zeros(self) -> bool:
+        calls = [i.kernel for i, _ in self.program if isinstance(i, Call)]
+        return all(k.tried_on_zeros for k in (*calls, *[part.kernel for part in self.folding if part is not None]))
+
+    @property
     def libraries(self) -> frozenset[Library]:
         calls = [i.kernel for i, _ in self.program if isinstance(i, Call)]
         return frozenset().union(*(k.libraries for k in (*calls, *self.folding) if k is not None))

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, shape_of, shift
+from chunkflow.core.grid import Region, Shape, shape_of, shift, whole
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
@@ -219,6 +219,15 @@ class Hdf5Source(Unviewed):
 
     def keep(self, lately: DecodedChunks) -> None:
         self._lately = lately
+
+    def learn(self) -> None:
+        if self._chain is None:
+            return
+        try:
+            self._learn()
+        except Exception as error:
+            everything = whole(self.spec.shape)
+            raise unread(everything, self.spec.name, error, what="of the HDF5 dataset") from error
 
     def _learn(self) -> Index:
         with self._lock:

@@ -32,6 +32,9 @@ AT_ONCE = 8 << 10
 PLACE = 24
 """Bytes that a place takes while those of a chunk are read: its own, sorted, and in which order."""
 
+POINT = 32
+"""Bytes that a point takes while those of a block are read: its chunk's number, sorted, and in which order."""
+
 Places = Sequence[np.ndarray | None]
 """Places along each axis; None for all of them."""
 
@@ -63,8 +66,10 @@ def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: i
     if spec.chunks is None:
         return replace(_moved(spec, spec.storage.copies), shape=tuple(shape), order=order)
     sides = [max(1, min(spec.chunks[a], spec.shape[a])) for a in kept]
-    sides.insert(at, _share(points.shape[1], _touched_at(points, spec, axes)))
-    return replace(_moved(spec, _copies(spec, sides, 0)), shape=tuple(shape), chunks=tuple(sides), order=order)
+    share = _share(points.shape[1], _touched_at(points, spec, axes))
+    sides.insert(at, share)
+    copies = _copies(spec, sides, share * POINT // PLACE)
+    return replace(_moved(spec, copies), shape=tuple(shape), chunks=tuple(sides), order=order)
 
 
 def _touched(places: np.ndarray, chunk: int, n: int) -> int:
@@ -266,8 +271,10 @@ class PointsSource(Some):
         if not out.size:
             return
         side = region[self._at]
-        for start in range(side.start, side.stop, AT_ONCE):
-            stop = min(side.stop, start + AT_ONCE)
+        # Chunks are decoded once for a block. What has none is read in small boxes, whose points need little memory.
+        most = AT_ONCE if self._source.spec.chunks is None else side.stop - side.start
+        for start in range(side.start, side.stop, most):
+            stop = min(side.stop, start + most)
             some = (*region[: self._at], slice(start, stop), *region[self._at + 1 :])
             within = (*(slice(None),) * self._at, slice(start - side.start, stop - side.start))
             self._read_some(some, out[within])
@@ -291,10 +298,14 @@ class PointsSource(Some):
         for axis, own in zip(axes, points, strict=True):
             sides[axis] = int(np.ptp(own)) + 1
         units = _units(spec, sides, spec.dtype.itemsize)
-        boxes = points // np.array([units[a] for a in axes])[:, None]
-        order = np.lexsort(boxes[::-1])
-        new = (np.diff(boxes[:, order], axis=1) != 0).any(axis=0)
-        ends = [0, *(np.flatnonzero(new) + 1).tolist(), len(order)]
+        boxes = np.zeros(points.shape[1], np.int64)
+        for axis, own in zip(axes, points, strict=True):
+            boxes *= -(-spec.shape[axis] // units[axis])
+            boxes += own // units[axis]
+        order = np.argsort(boxes, kind="stable")
+        boxes = boxes[order]
+        ends = [0, *(np.flatnonzero(boxes[1:] != boxes[:-1]) + 1).tolist(), len(order)]
+        del boxes
         others = [list(_parts(side, units[axis])) for axis, side in zip(kept, rest, strict=True)]
         for first, end in itertools.pairwise(ends):
             which = order[first:end]

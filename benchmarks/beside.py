@@ -1,0 +1,77 @@
+"""Cases of an operation beside NumPy, in memory, and dask."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks.case import OURS, Bench, Case
+from benchmarks.probe import installed
+
+NUMPY, DASK = "NumPy, in memory, one core", "dask"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """An operation that reads and writes so many `nbytes`, as each library does it; `dask` gives an array of dask's.
+
+    Results are the same but for `tolerance`, or for as much as `close` allows. `more` are further contenders.
+    """
+
+    nbytes: int
+    ours: Callable[[], Any]
+    numpy: Callable[[], Any]
+    dask: Callable[[], Any] | None = None
+    more: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    close: Callable[[Any, Any], None] | None = None
+    tolerance: float = 1e-4
+    needs: tuple[str, ...] = ()
+
+
+def cases(bench: Bench, what: str, found: Mapping[str, Beside]) -> Iterator[Case]:
+    """A case for each operation.
+
+    On the CPU the limit is NumPy, in memory, on one core. On a GPU it is the link: there NumPy would take longer than
+    all the rest, and dask's results are what others are held to.
+    """
+    for name, one in found.items():
+        there, missing = installed(DASK, *one.needs)
+        if not {*one.needs} <= {*there}:
+            continue
+        runs: dict[str, Callable[[], Any]] = {OURS: one.ours, **one.more}
+        if one.dask is not None and DASK in there:
+            runs[DASK] = lambda one=one: computed(one.dask())  # type: ignore[misc]
+        if not bench.is_gpu:
+            runs[NUMPY] = one.numpy
+        expected = cache(runs.get(DASK, one.numpy) if bench.is_gpu else one.numpy)
+
+        def check(who: str, got: Any, one: Beside = one, expected: Callable[[], Any] = expected) -> None:
+            if one.close is not None:
+                one.close(got, expected())
+                return
+            for mine, other in zip(each(got), each(expected()), strict=True):
+                np.testing.assert_allclose(np.asarray(mine), other, rtol=one.tolerance, atol=one.tolerance / 10)
+
+        limit = ("link", bench.link) if bench.is_gpu else (NUMPY, None)
+        yield Case(name, f"{name}, {what}", one.nbytes / 1e9, runs, check, limit, missing=missing, apart=True)
+
+
+def each(result: Any) -> tuple[Any, ...]:
+    """The arrays of a result."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def computed(lazy: Any) -> Any:
+    """What dask computes with threads: of an array, or of several."""
+    found = importlib.import_module("dask").compute(*each(lazy), scheduler="threads")
+    return found if isinstance(lazy, tuple | list) else found[0]
+
+
+def dask_array() -> Any:
+    """``dask.array``."""
+    return importlib.import_module("dask.array")
