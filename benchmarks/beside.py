@@ -33,12 +33,13 @@ class Beside:
     needs: tuple[str, ...] = ()
 
 
-def cases(bench: Bench, what: str, found: Mapping[str, Beside]) -> Iterator[Case]:
+def cases(bench: Bench, what: str, found: Mapping[str, Beside], *, link: bool = True) -> Iterator[Case]:
     """A case for each operation.
 
-    On the CPU the limit is NumPy, in memory, on one core. On a GPU it is the link: there NumPy would take longer than
-    all the rest, and dask's results are what others are held to.
+    The limit is NumPy, in memory, on one core. On a GPU it is the `link`, if that is what may bound it: there NumPy
+    would take longer than all the rest, and dask's results are what others are held to.
     """
+    link = link and bench.is_gpu
     for name, one in found.items():
         there, missing = installed(DASK, *one.needs)
         if not {*one.needs} <= {*there}:
@@ -46,9 +47,9 @@ def cases(bench: Bench, what: str, found: Mapping[str, Beside]) -> Iterator[Case
         runs: dict[str, Callable[[], Any]] = {OURS: one.ours, **one.more}
         if one.dask is not None and DASK in there:
             runs[DASK] = lambda one=one: computed(one.dask())  # type: ignore[misc]
-        if not bench.is_gpu:
+        if not link:
             runs[NUMPY] = one.numpy
-        expected = cache(runs.get(DASK, one.numpy) if bench.is_gpu else one.numpy)
+        expected = cache(runs.get(DASK, one.numpy) if link else one.numpy)
 
         def check(who: str, got: Any, one: Beside = one, expected: Callable[[], Any] = expected) -> None:
             if one.close is not None:
@@ -57,7 +58,7 @@ def cases(bench: Bench, what: str, found: Mapping[str, Beside]) -> Iterator[Case
             for mine, other in zip(each(got), each(expected()), strict=True):
                 np.testing.assert_allclose(np.asarray(mine), other, rtol=one.tolerance, atol=one.tolerance / 10)
 
-        limit = ("link", bench.link) if bench.is_gpu else (NUMPY, None)
+        limit = ("link", bench.link) if link else (NUMPY, None)
         yield Case(name, f"{name}, {what}", one.nbytes / 1e9, runs, check, limit, missing=missing, apart=True)
 
 

@@ -21,7 +21,8 @@ INTRODUCTION = """# Results
 `python -m benchmarks CASE ... --report` writes this page from [`results/`](results): rows of the cases that it ran, on
 the device that it ran on, replace the older ones. `python -m benchmarks --list` says what each case is. The limit is
 measured beside the case, in the same run; *share* is what chunkflow reaches of it. A goal in bold was missed. *Peers*
-are their time over chunkflow's: 2 means that they take twice as long. Machines of one kind differ by a third: rates
+are their time over chunkflow's: 2 means that they take twice as long; where it was measured, their anonymous memory
+over chunkflow's is behind it. Machines of one kind differ by a third: rates
 belong to the machine, shares and ratios are what to hold on to. Runs before 2026-11-25 name the scripts of that time
 and the commit that recorded them. Older tables, what holds up the rest and what was tried are in [`history/`](history).
 """
@@ -92,8 +93,15 @@ def kept_row(f: Found, run: int) -> dict[str, Any]:
         "met": f.met,
         "share": f.share,
         "peers": {name: ratio for name, ratio in f.peers.items() if name != f.limit},
+        "memory": memory_of(f),
         "run": run,
     }
+
+
+def memory_of(f: Found) -> dict[str, float]:
+    """How many times chunkflow's anonymous memory the others take; of less than a MB it counts as one."""
+    taken = {name: max(1.0, float(cell)) for name, cell in f.columns.get("anonymous, MB", {}).items()}
+    return {name: each / taken[f.ours] for name, each in taken.items() if name != f.ours}
 
 
 def update(kept: dict[str, Any], all_found: Sequence[Found], run: Mapping[str, str]) -> dict[str, Any]:
@@ -146,9 +154,14 @@ def page_row(family: str, named: Mapping[str, Mapping[str, Any]]) -> tuple[str, 
         limit = f"{row['limit']}, {row['limit_rate']:.3g}"
         share = span([r["share"] for r in rows], ".2f")
     goal = f"**{row['goal']}**" if any(r["met"] is False for r in rows) else row["goal"]
-    peers = (f"{peer}: {ratio:{'.2f' if ratio < 10 else '.0f'}}" for peer, ratio in row["peers"].items())
-    shown = "; ".join(peers)
+    taken = {name: f", memory {times(ratio)}" for name, ratio in row.get("memory", {}).items()}
+    shown = "; ".join(f"{peer}: {times(ratio)}{taken.get(peer, '')}" for peer, ratio in row["peers"].items())
     return name, seen, limit, share, goal, shown, letter(row["run"])
+
+
+def times(ratio: float) -> str:
+    """A ratio in three digits."""
+    return format(ratio, ".2f" if ratio < 10 else ".0f")
 
 
 def span(figures: Sequence[float], digits: str) -> str:

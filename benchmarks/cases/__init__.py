@@ -54,9 +54,7 @@ ROWS: dict[str, Row] = {
     "copies": Row("large zarr of bytes to chunks the other way", "dask's copy, chunks kept", "-", "dask"),
     "transforms": Row("fftn of a complex cube, memmap to memmap", "-", "-", "a loop by hand"),
     "heat": Row("20 iterations of a stencil, steps per pass", "one step a pass", "-", "-"),
-    "indexing": Row(
-        "lists, points, masks and tables of zarr", f"NumPy, in memory; on a GPU {LINK}", FASTER, "NumPy, dask", gib=0.25
-    ),
+    "indexing": Row("lists, points, masks and tables of zarr", "NumPy, in memory", FASTER, "NumPy, dask", gib=0.25),
     "windows": Row(
         "moving statistics, gradients, boxes, running sums", f"NumPy; on a GPU {LINK}", FASTER, "NumPy, dask", gib=0.125
     ),

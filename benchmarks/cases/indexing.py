@@ -110,7 +110,7 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda a, n: np.choose(n % 3, three), lambda a, n: dask_array().choose(n % 3, three), 2 * small
         ),
     }
-    yield from beside.cases(bench, f"zarr, float32 {side}^3 in chunks of {CHUNK}^3, to memory", found)
+    yield from beside.cases(bench, f"zarr, float32 {side}^3 in chunks of {CHUNK}^3, to memory", found, link=False)
 
 
 def _stored(path: str, x: np.ndarray) -> Any:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from chunkflow.system.context import callers_context
+
+T = TypeVar("T")
 
 KEPT = 1.0
 """Seconds that an idle thread waits before it ends."""
@@ -52,6 +54,40 @@ class PooledThread:
             thread.name = NAME
             del self._target, self._args, self._context  # their objects must not live as long as the thread
             self._over.set()
+
+
+def in_threads(work: Callable[[T], object], items: Sequence[T], number: int) -> None:
+    """Do the work on every item, by up to so many threads, the caller's among them.
+
+    After an error no item is begun, and the first one is raised once all threads have stopped.
+    """
+    left, errors = iter(items), list[BaseException]()
+
+    def some() -> None:
+        try:
+            for item in left:
+                work(item)
+        except BaseException as error:
+            errors.append(error)
+            for _ in left:
+                pass
+
+    others = list[PooledThread]()
+    try:
+        with suppress(RuntimeError):  # there may be no more threads: fewer do
+            while len(others) + 1 < min(number, len(items)):
+                helper = PooledThread(some, (), "chunkflow-item")
+                helper.start()
+                others.append(helper)
+        some()
+    finally:
+        for helper in others:
+            helper.join()
+    if errors:
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # they would keep this frame, and it them
 
 
 _idle: list[tuple[threading.Thread, SimpleQueue[PooledThread | None]]] = []

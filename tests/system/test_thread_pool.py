@@ -16,7 +16,7 @@ from support.devices import numpy_device
 
 import chunkflow as cf
 from chunkflow.system import thread_pool
-from chunkflow.system.thread_pool import PooledThread
+from chunkflow.system.thread_pool import PooledThread, in_threads
 
 Waiting = tuple[threading.Thread, SimpleQueue[PooledThread | None]]
 
@@ -149,7 +149,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 def test_a_child_process_waits_for_no_thread_of_its_parent() -> None:
     code = """
 import os, threading
-from chunkflow.system.thread_pool import PooledThread
+from chunkflow.system.thread_pool import PooledThread, in_threads
 going, one = threading.Event(), None
 one = PooledThread(going.wait, (), "one")
 one.start()
@@ -187,7 +187,35 @@ assert threading.active_count() == 4
 def test_a_run_that_nobody_ends_does_not_keep_the_interpreter() -> None:
     code = """
 import threading
-from chunkflow.system.thread_pool import PooledThread
+from chunkflow.system.thread_pool import PooledThread, in_threads
 PooledThread(threading.Event().wait, (), "endless").start()
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("number", [1, 3, 40])
+def test_each_item_is_worked_on_once_by_as_many_threads(number: int) -> None:
+    seen, met = [], threading.Barrier(min(number, 12))
+
+    def work(item: int) -> None:
+        met.wait(timeout=20)  # none goes on alone
+        seen.append((item, threading.get_ident()))
+
+    in_threads(work, range(12), number)
+    assert sorted(item for item, _ in seen) == list(range(12))
+    assert len({ident for _, ident in seen}) <= number
+    assert threading.get_ident() in {ident for _, ident in seen}
+
+
+def test_no_item_is_begun_after_an_error() -> None:
+    begun = []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 3:
+            raise KeyError(item)
+        time.sleep(0.01)
+
+    with pytest.raises(KeyError, match="3"):
+        in_threads(work, range(1000), 4)
+    assert len(begun) < 20

@@ -19,6 +19,8 @@ from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks
 from chunkflow.stores.strides import part
+from chunkflow.system.host import cores
+from chunkflow.system.thread_pool import in_threads
 
 STRIP = 64 << 10
 """Bytes that are moved at once where there are no chunks."""
@@ -307,8 +309,9 @@ class PointsSource(Some):
         ends = [0, *(np.flatnonzero(boxes[1:] != boxes[:-1]) + 1).tolist(), len(order)]
         del boxes
         others = [list(_parts(side, units[axis])) for axis, side in zip(kept, rest, strict=True)]
-        for first, end in itertools.pairwise(ends):
-            which = order[first:end]
+
+        def fill(ends: tuple[int, int]) -> None:
+            which = order[slice(*ends)]
             own = points[:, which]
             low, high = own.min(axis=1), own.max(axis=1) + 1
             for runs in itertools.product(*others):
@@ -321,6 +324,9 @@ class PointsSource(Some):
                 self._source.read(tuple(box), strip)
                 into = (which, *(run.into for run in runs))
                 place[into] = np.moveaxis(strip, axes, range(len(axes)))[tuple(own - low[:, None])]
+
+        # The memory of a block of points counts a decoded chunk for each of its chunks.
+        in_threads(fill, list(itertools.pairwise(ends)), cores() if spec.chunks is not None else 1)
 
 
 def _strips(out: np.ndarray) -> Shape:
