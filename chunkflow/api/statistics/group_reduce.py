@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -38,6 +38,7 @@ from chunkflow.kernels.statistics.group_reduce import (
     GroupQuantiles,
     GroupReduction,
     Groups,
+    GroupStatistics,
     Lookup,
 )
 from chunkflow.stores import spec_of
@@ -88,8 +89,8 @@ def groupby_reduce(
         NaT have no group. Groups of several keys are all combinations.
     func : str or sequence of str
         "sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last", each of them with "nan"
-        before it too, where NaN are left out; "count" of elements that are not NaN, "any", "all"; or one of "median",
-        "nanmedian", "quantile", "nanquantile" by itself.
+        before it too, where NaN are left out; "count" of elements that are not NaN, "any", "all"; "median",
+        "nanmedian", "quantile" and "nanquantile", with which a block has the reduced axes in full.
     expected_groups : array_like, int or tuple of these, optional
         The labels of the groups, in the order of the result; an int n for the labels 0 to n - 1. By default all labels
         that there are, sorted. A tuple has one entry for each key.
@@ -132,7 +133,7 @@ def groupby_reduce(
     ArgumentTypeError
         Complex numbers that are to be ordered, labels of which no array can be made.
     UnsupportedError
-        Labels that are an expression, without `expected_groups`; order statistics beside other functions.
+        Labels that are an expression, without `expected_groups`.
     BudgetError
         Not even the groups of one place fit the budget, or for order statistics one line: the error names one that
         does.
@@ -164,13 +165,13 @@ def groupby_reduce(
     else:
         least = check_int("min_count", min_count, 0)
     arrays = (values, *keys.arrays)
-    ordered = [name for name in names if name in ORDER]
-    if ordered and len(names) > 1:
-        raise UnsupportedError(f"{ordered[0]} needs the elements of a group at once: ask for it alone, not with others")
-    if ordered:
-        declare = functools.partial(_declare_quantiles, ordered[0], q, keys, fill_value, least, chunks)
+    function = functools.partial(_function, fill=fill_value, dtype=dtype, least=least, ddof=number_of("ddof", ddof))
+    if ordered := {i: name for i, name in enumerate(names) if name in ORDER}:
+        quantile = functools.partial(_quantiles, q=q, groups=keys.groups, fill=fill_value, least=least)
+        others = [name for name in names if name not in ORDER]
+        declare = functools.partial(_declare_whole, ordered, quantile, others, function, keys, chunks)
     else:
-        declare = functools.partial(_declare, names, keys, fill_value, dtype, least, number_of("ddof", ddof), chunks)
+        declare = functools.partial(_declare, names, function, keys, chunks)
     declare([spec, *(spec_of(key) for key in keys.arrays)], ())  # wrong arguments are refused before anything is read
     return Request(
         declare, arrays, chosen, lambda result: bare(result, chosen.out), beside=keys.labels, results=len(names)
@@ -398,18 +399,15 @@ def _edges(expected: Any) -> np.ndarray:
 
 
 def _declare(
-    names: tuple[str, ...],
+    names: Sequence[str],
+    function: Callable[[str, ArraySpec], Function],
     keys: _Keys,
-    fill: Any,
-    dtype: Any,
-    least: int,
-    ddof: float,
     chunks: Chunks,
     specs: Sequence[ArraySpec],
     args: tuple[Any, ...],
 ) -> Declared:
     spec = specs[0]
-    functions = tuple(_function(name, spec, fill, dtype, least, ddof) for name in names)
+    functions = tuple(function(name, spec) for name in names)
     if not functions:
         raise ArgumentError(f"func is empty: ask for some of {', '.join(FUNCTIONS)}")
     kernel = GroupReduction(keys.groups, functions, spec.shape)
@@ -418,30 +416,45 @@ def _declare(
     return Declared(op, kernel, axes, block_sides(chunks, spec.shape), copies=4.0)
 
 
-def _declare_quantiles(
-    name: str,
-    q: Any,
+def _declare_whole(
+    ordered: Mapping[int, str],
+    quantile: Callable[[str, ArraySpec], GroupQuantiles],
+    others: Sequence[str],
+    function: Callable[[str, ArraySpec], Function],
     keys: _Keys,
-    fill: Any,
-    least: int,
     chunks: Chunks,
     specs: Sequence[ArraySpec],
     args: tuple[Any, ...],
 ) -> Declared:
-    spec, skip = specs[0], name.startswith("nan")
-    if name.endswith("quantile") and q is None:
+    """Order statistics, by the places of their results, and others: of blocks that have the reduced axes in full."""
+    spec = specs[0]
+    quantiles = {place: quantile(name, spec) for place, name in ordered.items()}
+    op, kept = _nest(keys, spec.shape, whole=True)
+    plain = (*kept, *[None] * len(keys.groups.shape))
+    each = tuple(
+        (None, *plain) if i in quantiles and not quantiles[i].single else plain
+        for i in range(len(quantiles) + len(others))
+    )
+    if len(each) == 1:
+        work: Any = quantiles[0]
+    else:
+        rest = GroupReduction(keys.groups, tuple(function(name, spec) for name in others), spec.shape)
+        work = GroupStatistics(quantiles, rest)
+    kernel = MapKernel(work, (SLOT,) * len(specs), {}, each[0])
+    return Declared(op, kernel, each[0], block_sides(chunks, spec.shape), each=each if len(each) > 1 else ())
+
+
+def _quantiles(name: str, spec: ArraySpec, q: Any, groups: Groups, fill: Any, least: int) -> GroupQuantiles:
+    """Order statistics of elements of a dtype, with checked arguments; `q` is of quantiles alone."""
+    skip, asked_for = name.startswith("nan"), name.endswith("quantile")
+    if asked_for and q is None:
         raise ArgumentTypeError(f"{name} needs q=: which quantiles, from 0 to 1")
-    make = functools.partial(median_of, skip=skip) if q is None else quantile_of(q, 1, "linear", skip=skip)
+    make = quantile_of(q, 1, "linear", skip=skip) if asked_for else functools.partial(median_of, skip=skip)
     _check_real(spec, name)
     wanted = make(spec.dtype)
-    result = wanted.rule(1).dtype
-    result, filled = _filled(result, fill, np.nan if result.kind == "f" else 0)
-    number = len(wanted.rule(1).below)
-    kernel = GroupQuantiles(keys.groups, wanted.rule, wanted.of_lines, wanted.single, number, result, filled, least)
-    op, kept = _nest(keys, spec.shape, whole=True)
-    axes = (*[None] * (not wanted.single), *kept, *[None] * len(keys.groups.shape))
-    slots = (SLOT,) * len(specs)
-    return Declared(op, MapKernel(kernel, slots, {}, axes), axes, block_sides(chunks, spec.shape))
+    rule = wanted.rule(1)
+    result, filled = _filled(rule.dtype, fill, np.nan if rule.dtype.kind == "f" else 0)
+    return GroupQuantiles(groups, wanted.rule, wanted.of_lines, wanted.single, len(rule.below), result, filled, least)
 
 
 def _nest(keys: _Keys, shape: Shape, *, whole: bool = False) -> tuple[LoopNest, Shape]:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
+from chunkflow.core.grid import whole as everything
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold, is_trial
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce, summed, without
@@ -646,6 +647,9 @@ class GroupReduction(Fold):
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
+        return self._folded(value, blocks, box)
+
+    def _folded(self, value: Value | None, blocks: Sequence[Any], box: Region) -> Value:
         x, *keys = blocks
         table, codes = self.groups.table(x), self.groups.codes(keys, x.shape)
         value = self._nothing(x) if value is None else value
@@ -683,6 +687,15 @@ class GroupReduction(Fold):
         return tuple(found)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
+        found = self._finished(value, box)
+        return tuple(found) if len(found) > 1 else found[0]
+
+    def at_once(self, blocks: Sequence[Any]) -> list[Any]:
+        """The results of blocks that have the reduced axes in full."""
+        box = everything(blocks[0].shape)
+        return self._finished(self._folded(None, blocks, box), box)
+
+    def _finished(self, value: Value, box: Region) -> list[Any]:
         parts, first = {}, 0
         for name, part in self.parts_of.items():
             parts[name] = value[first : first + len(part.nothing)]
@@ -696,7 +709,7 @@ class GroupReduction(Fold):
                 result = np.broadcast_to(result, (self._number, math.prod(kept)))
                 result = np.moveaxis(result.reshape(-1, *kept), 0, -1) if self._number else result.T
             found.append(result.reshape(*kept, *shape))
-        return tuple(found) if len(found) > 1 else found[0]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -752,3 +765,25 @@ class GroupQuantiles:
             found = np.moveaxis(found.reshape(self.number, groups, *kept), 1, -1)
         found = found.reshape(shape)
         return found[0] if self.single else found
+
+
+@dataclass(frozen=True, eq=False)
+class GroupStatistics:
+    """Quantiles of each group beside other functions, of blocks that have the reduced axes in full: one for `map`.
+
+    Attributes
+    ----------
+    quantiles : mapping
+        By the place of its result.
+    others : GroupReduction
+        Its results take the places that are left, in order.
+    """
+
+    quantiles: Mapping[int, GroupQuantiles]
+    others: GroupReduction
+    any_length: ClassVar[bool] = True
+
+    def __call__(self, block: Any, *keys: Any) -> tuple[Any, ...]:
+        rest = iter(self.others.at_once((block, *keys)) if self.others.functions else ())
+        number = len(self.quantiles) + len(self.others.functions)
+        return tuple([self.quantiles[i](block, *keys) if i in self.quantiles else next(rest) for i in range(number)])
