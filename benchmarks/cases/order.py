@@ -28,7 +28,7 @@ def cases(bench: Bench) -> Iterator[Case]:
     x = 3 * np.random.default_rng(0).standard_normal((cube_side(bench.gib, 16),) * 3, dtype="f4") + 4
     holes = np.where(x > 9, np.nan, x)
     whole, steps = (x * 8).astype("i2"), np.round(x * 64) / 64
-    line, weights = x.reshape(-1), np.linspace(1, 2, len(x))
+    line, weights = x.reshape(-1), 1 + np.random.default_rng(1).random(len(x))
     labels = np.arange(len(x)) % GROUPS
     out, longer, options = np.empty_like(x), np.empty_like(line), bench.options
     pieces = {**options, "budget": max(1 << 20, line.nbytes // LONG)}
