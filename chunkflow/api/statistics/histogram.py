@@ -23,6 +23,7 @@ from chunkflow.api.operation import (
     check_eager,
     check_int,
     execute,
+    op_node,
     operation,
 )
 from chunkflow.api.reductions.extremes import max as greatest
@@ -49,6 +50,7 @@ from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.nodes import MultiPassNode, Node, node_of
 from chunkflow.kernels.map import is_scalar
+from chunkflow.kernels.protocol import is_trial
 from chunkflow.kernels.statistics.histogram import (
     Tally,
     Value,
@@ -215,10 +217,17 @@ def histogram(
             tally = _histogram_of_blocks(bins, between, found, wtype, density)
             return execute(Request(over_everything(tally, chunks, HISTOGRAM), (x, *weights), chosen))
 
+        def unrolled() -> Node:
+            tally = _histogram_between(spec, int(bins), wtype)
+            of = (array(node_of(x)), *arrays[1:], low, high)
+            counts = array(op_node(Request(over_everything(tally, chunks, HISTOGRAM), of, Options()), "histogram"))
+            return node_of(counts / np.diff(found).astype("f8") / counts.sum() if density else counts)
+
+        found = applied(bin_edges, (np.arange(len(edges)), low, high), {}, {"bins": int(bins)})
         nodes = [node_of(a) for a in (x, low, high, *arrays[1:])]
-        counts = MultiPassNode("histogram", run, nodes, ArraySpec("histogram", (len(edges) - 1,), result), streams=True)
-        places = np.arange(len(edges))
-        return array(counts), applied(bin_edges, (places, low, high), {}, {"bins": int(bins)})
+        told = ArraySpec("histogram", (len(edges) - 1,), result)
+        counts = MultiPassNode("histogram", run, nodes, told, streams=True, unroll=unrolled)
+        return array(counts), found
 
     return MultiPass(arrays, run, chosen, expressions=expressions)
 
@@ -348,8 +357,7 @@ def values_of(arrays: Sequence[Any], options: Options) -> tuple[Any, ...]:
 def bin_edges(places: Any, low: Any, high: Any, bins: int) -> Any:
     """The edges at some places between the extremes of an array."""
     dtype = low.dtype
-    between = supposed_range(dtype) if is_dry() else tuple(dtype.type(end.item()) for end in (low, high))
-    edges = _edges_between(ArraySpec("", (), dtype), bins, between)
+    edges = _edges_between(ArraySpec("", (), dtype), bins, ends_of(low, high))
     return np.asarray(edges, like=places)[places]
 
 
@@ -382,6 +390,27 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
         return _histogram_of_blocks(some if np.ndim(bins) else number, range, some, wtype, density)
 
     return Tally(count, result=result, number=len(edges) - 1, fewer=fewer)
+
+
+def _histogram_between(spec: ArraySpec, bins: int, wtype: np.dtype) -> Tally:
+    """The same, in so many bins between the extremes of the array: these are the last two blocks."""
+
+    def count(block: Any, *beside: Any) -> Value:
+        *weights, low, high = beside
+        between = ends_of(low, high)
+        tally = _histogram_of_blocks(bins, between, _edges_between(spec, bins, between), wtype, None)
+        return tally.count(block, *weights)
+
+    def result(value: Value) -> Any:
+        return value[0].astype(wtype, copy=False)
+
+    return Tally(count, result=result, number=bins, fewer=lambda few: _histogram_between(spec, few, wtype))
+
+
+def ends_of(low: Any, high: Any, dtype: np.dtype | None = None) -> tuple[Any, Any]:
+    """The extremes in two blocks; in a trial, where they are not known yet, some that are supposed."""
+    dtype = dtype or low.dtype
+    return supposed_range(dtype) if is_dry() or is_trial() else (dtype.type(low.item()), dtype.type(high.item()))
 
 
 def _counted_between(edges: np.ndarray) -> Tally:

@@ -29,7 +29,7 @@ from chunkflow.api.operation import (
 from chunkflow.api.reductions.extremes import max as greatest
 from chunkflow.api.reductions.extremes import min as least
 from chunkflow.api.statistics.bins import finite, in_memory, numbers, supposed_range
-from chunkflow.api.statistics.histogram import HISTOGRAM, check_room, values_of
+from chunkflow.api.statistics.histogram import HISTOGRAM, check_room, ends_of, values_of
 from chunkflow.api.statistics.order_statistics import stored
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
@@ -302,8 +302,23 @@ def _histogram(
                 pairs = list(zip(values[::2], values[1::2], strict=True))
             return execute(counted(found(pairs), given[2 * len(unknown) :], at))
 
+        def unrolled() -> Node:
+            def between(ends: Sequence[Any]) -> list[np.ndarray]:
+                return found([ends_of(*ends[i : i + 2], dtype) for i in np.arange(0, len(ends), 2).tolist()])
+
+            tally = _boxes_between(variables, between, shape, weights is not None)
+            of = (*[array(node_of(a)) for a in arrays], *ends)
+            counts = array(op_node(Request(variables.folded(tally, chunks, HISTOGRAM), of, Options()), name))
+            if not density:
+                return node_of(counts)
+            hist = counts.reshape(shape)
+            for axis, places in enumerate(lazy):
+                hist = hist / np.diff(places).reshape([-1 if a == axis else 1 for a in np.arange(len(shape)).tolist()])
+            return node_of((hist / counts.sum()).reshape(-1))
+
         nodes = [node_of(a) for a in (*ends, *arrays)]
-        flat = MultiPassNode(name, run_later, nodes, ArraySpec(name, (length,), np.dtype("f8")), streams=True)
+        told = ArraySpec(name, (length,), np.dtype("f8"))
+        flat = MultiPassNode(name, run_later, nodes, told, streams=True, unroll=unrolled)
         lazy: list[Any] = list(edges)
         for place, i in enumerate(unknown):
             low, high = ends[2 * place : 2 * place + 2]
@@ -316,8 +331,7 @@ def _histogram(
 
 def edges_at(places: Any, low: Any, high: Any, bins: int, dtype: np.dtype, name: str) -> Any:
     """The edges at some places between the extremes of a variable."""
-    between = supposed_range(dtype) if is_dry() else tuple(dtype.type(end.item()) for end in (low, high))
-    return np.asarray(_edges(name, dtype, bins, between), like=places)[places]
+    return np.asarray(_edges(name, dtype, bins, ends_of(low, high, dtype)), like=places)[places]
 
 
 def _is_number(bins: Any) -> bool:
@@ -358,6 +372,19 @@ def _boxes(variables: Variables, edges: list[np.ndarray], density: bool | None, 
             return (hist / total).reshape(-1)
 
     return Tally(count, result=result, number=every, fewer=lambda few: _boxes(variables, edges, density, few))
+
+
+def _boxes_between(
+    variables: Variables, edges: Callable[[Sequence[Any]], list[np.ndarray]], shape: Shape, weighted: bool
+) -> Tally:
+    """The same, where the last blocks are extremes of variables, which tell the `edges`."""
+
+    def count(*blocks: Any) -> Value:
+        known = variables.arrays + weighted
+        weights = blocks[known - 1].astype("f8", copy=False) if weighted else None
+        return (counts_in_boxes(variables.of(blocks), edges(blocks[known:]), weights, math.prod(shape)),)
+
+    return Tally(count, result=lambda value: value[0].astype("f8", copy=False))
 
 
 def _extremes(columns: Sequence[Any]) -> Value:
