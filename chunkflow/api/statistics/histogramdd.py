@@ -304,7 +304,7 @@ def _histogram(
 
         def unrolled() -> Node:
             def between(ends: Sequence[Any]) -> list[np.ndarray]:
-                return found([ends_of(*ends[i : i + 2], dtype) for i in np.arange(0, len(ends), 2).tolist()])
+                return found([ends_of(*pair, dtype=dtype) for pair in zip(ends[::2], ends[1::2], strict=True)])
 
             tally = _boxes_between(variables, between, shape, weights is not None)
             of = (*[array(node_of(a)) for a in arrays], *ends)
