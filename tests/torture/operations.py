@@ -255,6 +255,13 @@ def _labelled(x: Data, r: random.Random, **how: Any) -> Any:
     return cf.groupby_reduce(x.path, labels.astype(kind), func=r.choice(["mean", "nanvar", "last"]), axis=axis, **how)
 
 
+def _beside(x: Data, r: random.Random, **how: Any) -> Any:
+    func = r.choice([["median", "mean"], ["nanargmax", "nanquantile", "std"]])
+    edges = np.linspace(0, 1000, r.choice([11, 301]))
+    how |= {"expected_groups": edges, "isbin": True, "axis": _axes(x, r), "q": [0.1, 0.6]}
+    return cf.groupby_reduce(x.path, x.path, func=func, **how)
+
+
 REAL, WHOLE, COMPLEX = ("f4", "f8"), ("u2", "i4"), ("f4", "f8", "c8")
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -432,4 +439,5 @@ OPERATIONS: tuple[Operation, ...] = (
     _eager("put at many", _written_at),
     _lazy("long tables", _in_tables, dtypes=REAL),
     Operation("labels in memory", lambda x, folder, r, how: _labelled(x, r, **how), dims=(2, 3)),
+    _kept("medians beside others", _beside, dtypes=REAL),
 )  # fmt: skip
