@@ -133,8 +133,12 @@ def slid(x: Any, axes: Sequence[int] | None) -> Slid | None:
         return None
     node, windows = found
     ndim = len(windows.dims) + windows.ndim
-    if sorted(a % ndim for a in axes) != list(windows.dims) or 0 in windows.widths or not windows.dims:
+    if sorted(a % ndim for a in axes) != list(windows.dims) or not windows.dims:
         return None
+    if 0 in windows.widths:
+        raise UnsupportedError(
+            f"windows of {windows.widths} elements have nothing to reduce: give one element at least"
+        )
     nothing = ((0, 0),) * windows.ndim
     if isinstance(node, ViewNode) and isinstance(node.view, Composition) and node.view.padding is not None:
         boundary = _boundary(node.view.padding, node.inputs[0].shape, windows)

@@ -43,7 +43,10 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
     ufunc = UFUNCS[name]
     order = _memory_order(x)
     if axes and x.size and (dtype or name not in ("sum", "prod")) and all(x.shape[a] == 1 for a in axes):
-        return x.astype(bool if name in ("any", "all") else dtype or x.dtype.newbyteorder("="))  # ten times as quick
+        found = x.astype(bool if name in ("any", "all") else dtype or x.dtype.newbyteorder("="))  # ten times as quick
+        if name == "sum" and found.dtype.kind in "fc":
+            found += 0  # a sum begins with it, and so -0.0 is none
+        return found
     if not axes or not x.size:
         return ufunc.reduce(x, axis=axes, keepdims=True, **given)
     if name == "sum" and x.dtype == np.dtype("?") and dtype is not None and dtype.kind in "iu" and dtype.itemsize > 1:

@@ -158,7 +158,8 @@ class Groups:
             rows = [shape[a] for a in self.axes]
             return np.broadcast_to(found.reshape(found.shape[len(kept) :]), rows).reshape(-1)
         columns = math.prod(shape[a] for a in kept)
-        found = np.broadcast_to(found, [shape[a] for a in (*kept, *self.axes)]).reshape(columns, -1)
+        number = math.prod(shape[a] for a in self.axes)
+        found = np.broadcast_to(found, [shape[a] for a in (*kept, *self.axes)]).reshape(columns, number)
         offsets = np.arange(columns, like=found)[:, None] * self.number
         return np.where(found < 0, -1, found + offsets).reshape(-1)
 
@@ -168,11 +169,11 @@ class Groups:
         native = block.astype(block.dtype.newbyteorder("="), copy=False)
         if not self.shared:
             return native.transpose((*kept, *self.axes)).reshape(-1, 1)
-        rows = math.prod(block.shape[a] for a in self.axes)
+        rows, columns = (math.prod(block.shape[a] for a in axes) for axes in (self.axes, kept))
         fast = max(range(block.ndim), key=lambda a: (block.shape[a] > 1, -abs(block.strides[a])), default=0)
         if fast in self.axes:  # rows lie in one piece
-            return native.transpose((*kept, *self.axes)).reshape(-1, rows).T
-        return native.transpose((*self.axes, *kept)).reshape(rows, -1)
+            return native.transpose((*kept, *self.axes)).reshape(columns, rows).T
+        return native.transpose((*self.axes, *kept)).reshape(rows, columns)
 
     def positions(self, shape: Shape, extents: Shape, box: Region) -> np.ndarray:
         """For each row of the table its position along the reduced axes, flattened."""
@@ -442,7 +443,7 @@ def _end(name: str, dtype: np.dtype, *, skip: bool) -> Part:
         else:
             found = np.broadcast_to(s.end(first=first), (len(s.present), s.rows.shape[1]))
             some = np.ones_like(found, dtype=bool)
-        values = np.take_along_axis(s.rows, found, 0) if found.size else s.rows[:0]
+        values = np.take_along_axis(s.rows, found, 0) if found.size else np.empty_like(s.rows, shape=found.shape)
         places = np.asarray(at, like=s.order)[s.order][found]
         return values, np.where(some, places, NOWHERE if first else -1)
 
@@ -707,7 +708,7 @@ class GroupReduction(Fold):
             result = function.of(parts)
             if self.groups.shared:
                 result = np.broadcast_to(result, (self._number, math.prod(kept)))
-                result = np.moveaxis(result.reshape(-1, *kept), 0, -1) if self._number else result.T
+                result = np.moveaxis(result.reshape(self._number, *kept), 0, -1)
             found.append(result.reshape(*kept, *shape))
         return found
 

@@ -413,3 +413,21 @@ X = np.ones((3, 4))
 def test_wrong_arguments(arguments: Any, options: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         cf.groupby_reduce(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "by", "axis"),
+    [
+        ((0, 5), np.arange(5) % 2, 1),
+        ((4, 5, 0), np.arange(5) % 2, 1),
+        ((5, 0), np.arange(0), 1),
+        ((0,), np.arange(0), 0),
+    ],
+)
+@pytest.mark.parametrize("func", ["count", "nanfirst", "var", ["argmax", "mean"]], ids=str)
+def test_arrays_without_elements(shape: Any, by: np.ndarray, axis: int, func: Any) -> None:
+    found, _ = cf.groupby_reduce(np.zeros(shape), by, func=func, axis=axis, expected_groups=[0, 1], device="cpu")
+    kept = [n for a, n in enumerate(shape) if a != axis]
+    for one in found if isinstance(found, tuple) else [found]:
+        assert one.shape == (*kept, 2)
+        assert not one.size or (one[..., 0] == one[..., 1]).all() or np.isnan(one).all()

@@ -329,3 +329,17 @@ def test_weights_may_be_bools(dtype: str) -> None:
     a, v = (20 * np.arange(20)).astype(dtype), np.array([True, True, False])
     for fn in (np.convolve, np.correlate):
         same(fn(cf.open(a), v, "full").compute(device="cpu"), fn(a, v, "full"))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 9, 10])
+@pytest.mark.parametrize("name", ["sum", "mean", "nansum"])
+def test_zeros_of_either_sign_are_numpys(width: int, name: str) -> None:
+    x = np.full((20, 4), -0.0)
+    found = getattr(np, name)(sliding_window_view(cf.open(x), width, 0), axis=-1).compute(device="cpu")
+    assert not np.signbit(found).any()
+    assert not np.signbit(cf.sum(x[:, :1], axis=1, device="cpu")).any()
+
+
+def test_windows_without_elements_are_not_reduced() -> None:
+    with pytest.raises(UnsupportedError, match="nothing to reduce"):
+        sliding_window_view(cf.open(np.ones((5, 3))), 0, 0).mean(axis=-1)
