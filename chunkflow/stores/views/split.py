@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, keep_chunks
 from chunkflow.stores.strides import merged_view
-from chunkflow.stores.views.spans import spans
+
+GAP = 16 << 10
+"""Bytes between two runs of a file that are read rather than skipped."""
 
 
 def split_axes(shape: Shape, wanted: Shape) -> tuple[Shape, ...] | None:
@@ -71,44 +74,42 @@ class SplitSource:
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
             return
-        for behind, inner in self._runs(region, together=self._source.spec.chunks is not None):
-            if len(inner) == 1:
-                part, sides = out[inner[0][1]], shape_of(behind)
-                merged = merged_view(part, sides, [len(axes) for axes in self._parts])
+        for combs in itertools.product(*self._along_each(region, together=True)):
+            behind = tuple([slice(c.start, c.start + (c.number - 1) * c.step + c.length) for c in combs])
+            part = out[tuple([side for c in combs for side in c.place])]
+            if all(c.number == 1 for c in combs):
+                merged = merged_view(part, shape_of(behind), [len(axes) for axes in self._parts])
                 if merged is not None:
                     self._source.read(behind, merged)
                     continue
-            found = np.empty(shape_of(behind), self.spec.dtype)
-            self._source.read(behind, found)
-            for within, place in inner:
-                part = out[place]
-                part[...] = found[within].reshape(part.shape)
+            found = self._source.view(behind)
+            if found is None:
+                found = np.empty(shape_of(behind), self.spec.dtype)
+                self._source.read(behind, found)
+            sides = [n for c in combs for n in (c.number, c.length)]
+            strides = [
+                step for c, stride in zip(combs, found.strides, strict=True) for step in (c.step * stride, stride)
+            ]
+            part[...] = np.lib.stride_tricks.as_strided(found, sides, strides).reshape(part.shape)
 
     def view(self, region: Region) -> np.ndarray | None:
-        runs = list(self._runs(region))
-        if len(runs) != 1:
+        each = [list(itertools.islice(combs, 2)) for combs in self._along_each(region, together=False)]
+        if any(len(combs) > 1 for combs in each):
             return None
-        found = self._source.view(runs[0][0])
+        found = self._source.view(tuple([slice(c.start, c.start + c.length) for (c,) in each]))
         return None if found is None else found.reshape(shape_of(region))
 
-    def _runs(self, region: Region, *, together: bool = False) -> Iterator[tuple[Region, list[tuple[Region, Region]]]]:
-        """Boxes of the source that hold a region: of each what is wanted, and its place in the region.
+    def _along_each(self, region: Region, *, together: bool) -> Iterator[Iterator[_Comb]]:
+        """The combs of each of the source's axes.
 
-        Boxes that are read `together` have more than is wanted, but no more than the region has.
+        Runs that are read `together` have others between them, but no more than the region has in all. Of chunks these
+        are decoded anyway; between others they are short.
         """
-        each: list[list[tuple[slice, list[tuple[slice, tuple[slice, ...]]]]]] = []
-        at = 0
+        at, gap = 0, math.inf if self._source.spec.chunks is not None else GAP // self.spec.dtype.itemsize
         for part in self._parts:
-            runs = list(_along(region[at : at + len(part)], part))
-            most = sum(run.stop - run.start for run, _ in runs) if together else 0
-            each.append(list(spans(runs, most)))
+            sides = region[at : at + len(part)]
+            yield _along(sides, part, math.prod(shape_of(sides)) if together else 0, gap)
             at += len(part)
-        for chosen in itertools.product(*each):
-            inner = [
-                (tuple(within for within, _ in one), tuple(side for _, place in one for side in place))
-                for one in itertools.product(*(runs for _, runs in chosen))
-            ]
-            yield tuple(span for span, _ in chosen), inner
 
     def keep(self, lately: DecodedChunks) -> None:
         keep_chunks(self._source, lately)
@@ -117,24 +118,49 @@ class SplitSource:
         self._source.close()
 
 
-def _along(sides: Region, shape: Shape) -> Iterator[tuple[slice, tuple[slice, ...]]]:
-    """Runs of an axis that hold a box of the axes into which it is split, each with its place in the box.
+class _Comb(NamedTuple):
+    """Runs of an axis, each of `length` elements, `step` elements after the one before, and their place in a box."""
 
-    >>> [run for run, _ in _along((slice(1, 3), slice(0, 2)), (4, 3))]
-    [slice(3, 5, None), slice(6, 8, None)]
+    start: int
+    number: int
+    step: int
+    length: int
+    place: tuple[slice, ...]
+
+
+def _along(sides: Region, shape: Shape, most: int, gap: float) -> Iterator[_Comb]:
+    """Runs of an axis that hold a box of the axes into which it is split.
+
+    A comb spans at most so many elements, or has one run; those of larger gaps have one.
+
+    >>> [comb[:4] for comb in _along((slice(1, 3), slice(0, 2)), (4, 3), 5, 8)]
+    [(3, 2, 3, 2)]
     """
     if not shape:  # an axis of one element that is left out
-        yield slice(0, 1), ()
+        yield _Comb(0, 1, 1, 1, ())
         return
     last = len(shape) - 1
     while last > 0 and sides[last] == slice(0, shape[last]):
         last -= 1
     inner = math.prod(shape[last + 1 :])
-    for outer in itertools.product(*(range(side.start, side.stop) for side in sides[:last])):
-        start = 0
-        for i, n in zip(outer, shape, strict=False):
-            start = start * n + i
-        start *= shape[last]
-        begin, stop = (start + sides[last].start) * inner, (start + sides[last].stop) * inner
-        place = [slice(i - side.start, i - side.start + 1) for i, side in zip(outer, sides, strict=False)]
-        yield slice(begin, stop), (*place, *(slice(0, side.stop - side.start) for side in sides[last:]))
+    length, step = (sides[last].stop - sides[last].start) * inner, shape[last] * inner
+    fitting = (most - length) // step + 1 if most > length and step - length <= gap else 1
+    # Runs follow one another at the same step along an axis, and over the ones behind it that are wanted in full.
+    axis, full = max(last - 1, 0), 1
+    while axis > 0 and sides[axis] == slice(0, shape[axis]) and full * shape[axis] <= fitting:
+        full *= shape[axis]
+        axis -= 1
+    before = sides[:axis] if last else ()
+    along = sides[axis] if last else slice(0, 1)
+    behind = [slice(0, side.stop - side.start) for side in sides[axis + 1 if last else 0 :]]
+    together = max(1, fitting // full)
+    for outer in itertools.product(*(range(side.start, side.stop) for side in before)):
+        for first in range(along.start, along.stop, together):
+            number = min(together, along.stop - first)
+            start = 0
+            for i, n in zip((*outer, first), shape, strict=False):
+                start = start * n + i
+            start *= math.prod(shape[len(outer) + 1 : last]) * step if last else 0
+            place = [slice(i - side.start, i - side.start + 1) for i, side in zip(outer, before, strict=True)]
+            place += [slice(first - along.start, first - along.start + number)] if last else []
+            yield _Comb(start + sides[last].start * inner, number * full, step, length, (*place, *behind))

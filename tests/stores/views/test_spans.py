@@ -25,6 +25,9 @@ class Counted:
         self._source, self.spec, self.footprint = source, source.spec, source.footprint
         self.calls: list[int] = []
 
+    def view(self, region: Region) -> None:
+        return None
+
     def read(self, region: Region, out: np.ndarray) -> None:
         self.calls.append(out.size)
         self._source.read(region, out)
@@ -51,7 +54,7 @@ def test_any_region_is_that_of_the_reshaped_array(data: st.DataObject, chunked: 
 
 @pytest.mark.parametrize(
     ("chunks", "split", "calls"),
-    [((100, 700), True, 4), (None, True, 100), ((100, 700), False, 30), (None, False, 10_000)],
+    [((100, 700), True, 4), (None, True, 4), ((100, 700), False, 30), (None, False, 10_000)],
 )
 def test_runs_in_a_chunk_are_read_together(chunks: Any, split: bool, calls: int, tmp_path: Path) -> None:
     x = np.arange(70_000.0).reshape(100, 700)
