@@ -26,6 +26,7 @@ from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping
 from chunkflow.stores.protocol import Sink, Source
+from chunkflow.system.thread_pool import in_threads
 
 
 class _Coders:
@@ -37,40 +38,15 @@ class _Coders:
     def __init__(self, plan: Plan, kept: Kept | None = None) -> None:
         self._number = plan.coders
         self._keeping = nullcontext if kept is None else partial(keeping, kept)
-        self._threads: Any = None
-        if plan.coders > 1:
-            from concurrent.futures import ThreadPoolExecutor  # not at the top: it takes 3 ms
-
-            self._threads = ThreadPoolExecutor((plan.coders - 1) * plan.lanes, "chunkflow-code")
 
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
-        """Do the work on every piece. After an error no piece is begun, and it is raised once all threads stop."""
-        left = iter(pieces)
+        """Do the work on every piece; see `in_threads`."""
 
-        def some() -> None:
-            try:
-                with self._keeping():
-                    for piece in left:
-                        work(piece)
-            except BaseException:
-                for _ in left:
-                    pass
-                raise
+        def one(piece: Piece) -> None:
+            with self._keeping():
+                work(piece)
 
-        helpers: list[Any] = []
-        try:
-            if self._threads is not None:
-                helpers.extend(self._threads.submit(some) for _ in range(min(self._number, len(pieces)) - 1))
-            some()
-        finally:
-            for helper in helpers:
-                helper.exception()  # waits for it
-        for helper in helpers:
-            helper.result()
-
-    def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown()
+        in_threads(one, pieces, self._number)
 
 
 def _apart(plan: Plan, specs: Sequence[ArraySpec], device: Device) -> list[Lane]:
@@ -145,7 +121,6 @@ class DirectFeeder:
         """Give everything back. The computing lanes have finished."""
         for lane in self._lanes:
             lane.close()
-        self._coders.close()
         for buffer in itertools.chain.from_iterable(self._buffers):
             buffer.release(self._pool)
 
@@ -205,4 +180,3 @@ class DirectDrainer:
         """Give the threads back. The computing lanes have finished."""
         for lane in self._lanes:
             lane.close()
-        self._coders.close()
