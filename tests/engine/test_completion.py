@@ -97,7 +97,7 @@ def test_all_appear_where_none_fails(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", PLACES)
 def test_what_the_passes_have_made_is_gone_on_with(kind: str, tmp_path: Path) -> None:
-    first, rest = Failing(15), Failing()
+    first, rest = Failing(20), Failing()
     with pytest.raises(LastPassError):
         stored(tmp_path, PLACES[kind], first, resume=True, name="it")
     assert visible(tmp_path) == []
@@ -106,7 +106,7 @@ def test_what_the_passes_have_made_is_gone_on_with(kind: str, tmp_path: Path) ->
         np.testing.assert_allclose(array[...], want, rtol=1e-12)
         if isinstance(array, h5py.Dataset):
             array.file.close()
-    assert rest.calls <= 15, "of 22, with a trial or two"
+    assert rest.calls <= 17, "of 22, with a trial or two; blocks that other lanes had are computed again"
 
 
 def test_what_was_there_stays_where_a_later_pass_fails(tmp_path: Path) -> None:
