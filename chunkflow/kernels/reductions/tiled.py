@@ -67,13 +67,15 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
 
 
 def _counted(x: np.ndarray, axes: Axes, dtype: np.dtype) -> np.ndarray:
-    """Number of true elements along axes: as many at a time as a byte can count, ten times as quick."""
-    longest = max(axes, key=lambda a: (x.shape[a] > 1, abs(x.strides[a])))
-    before, most = (slice(None),) * longest, np.iinfo("u1").max
+    """Number of true elements along axes: first of as many as a byte can count, which is ten times as quick."""
+    slowest = max(axes, key=lambda a: (x.shape[a] > 1, abs(x.strides[a])))
+    before, most = (slice(None),) * slowest, np.iinfo("u1").max
+    many = x.shape[slowest] // most
+    some = x[(*before, slice(many * most))].reshape(*x.shape[:slowest], many, most, *x.shape[slowest + 1 :])
+    rest = x[(*before, slice(many * most, None))][(*before, None)]
     found = np.zeros([1 if a in axes else n for a, n in enumerate(x.shape)], dtype)
-    for start in range(0, x.shape[longest], most):
-        some = x[(*before, slice(start, start + most))]
-        few = np.add.reduce(some, axis=longest, keepdims=True, dtype="u1")
+    for part in (some, rest):
+        few = np.add.reduce(part, axis=slowest + 1, dtype="u1")
         found += np.add.reduce(few, axis=axes, keepdims=True, dtype=dtype)
     return found
 
@@ -88,8 +90,8 @@ def _beside_nan(name: str, x: Any, axes: Axes) -> Any:
 def summed(of: Callable[..., Any], blocks: Sequence[Any], axes: Axes, dtype: np.dtype) -> Any:
     """Sum along axes of a function of blocks that broadcast to the first one, computed tile by tile."""
     x = blocks[0]
-    size = TILE if isinstance(x, np.ndarray) else STRIP
-    if x.size <= 2 * size or not axes:
+    size, once = (TILE, 2 * TILE) if isinstance(x, np.ndarray) else (STRIP, STRIP)  # no short tile is left over
+    if x.size <= once or not axes:
         return reduce("sum", of(*blocks), axes, dtype)
     shape = tuple([1 if a in axes else n for a, n in enumerate(x.shape)])
     result = np.zeros_like(x, dtype, shape=shape, order="C")

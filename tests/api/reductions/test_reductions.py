@@ -567,3 +567,15 @@ def test_more_freedom_than_elements(name: str, dtype: str) -> None:
         for axis in (None, 0, 1):
             wanted = getattr(np, name)(x, axis=axis, ddof=4)
             np.testing.assert_array_equal(getattr(cf, name)(x, axis=axis, ddof=4, device="cpu"), wanted)
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 2), (1, 2), None])
+@pytest.mark.parametrize("length", [1, 254, 255, 256, 511, 66_000])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_true_elements_are_counted_beyond_what_a_byte_holds(axis: Any, length: int, order: Any) -> None:
+    x = np.asarray(np.random.default_rng(0).integers(0, 256, (length, 3, 2)).astype("u1"), order=order)
+    masks = x.view("?")  # any byte but 0 is true
+    expected = np.sum(x != 0, axis=axis)
+    np.testing.assert_array_equal(cf.sum(masks, axis=axis, device="cpu"), expected)
+    np.testing.assert_array_equal(cf.count_nonzero(x != 0, axis=axis, device="cpu"), expected)
+    np.testing.assert_array_equal(cf.sum(masks.swapaxes(0, 2), axis=2, device="cpu"), np.sum(x != 0, axis=0).T)
