@@ -25,6 +25,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(ROWS)}; by default {STANDARD}")
     parser.add_argument("--list", action="store_true", help="the cases, and what bounds each")
+    parser.add_argument("--only", default="", metavar="PART", help="leave out what does not have this in its name")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--gib", type=float, default=None, help="size of the volume; by default the case's own")
     parser.add_argument("--repeats", type=int, default=None, help="3, or 5 where runs are short")
@@ -90,6 +92,12 @@ class Runner:
         gib = row.gib if given.gib is None else given.gib
         return {"device": row.device or given.device, "gib": gib, "budget": given.budget, "settings": settings}
 
+    @cached_property
+    def what_ran(self) -> dict[str, str]:
+        """The run, as a page of results names it."""
+        command = f"python -m benchmarks {shlex.join(a for a in sys.argv[1:] if a != '--report')}".strip()
+        return {"machine": machine(), "commit": commit(), "command": command}
+
     def repeats(self, row: Row) -> int:
         return int(self.options.repeats or row.repeats)
 
@@ -109,7 +117,8 @@ class Runner:
     def run(self, name: str) -> None:
         """Run the cases of a file and print their tables."""
         with self.bench(name) as bench:
-            for one in run_file(name, bench, stages=ROWS[name].standard, memory=not self.options.no_memory):
+            memory, only = not self.options.no_memory, self.options.only
+            for one in run_file(name, bench, stages=ROWS[name].standard, memory=memory, only=only):
                 if isinstance(one, Listing):
                     print(f"\n{report.listed(one)}", flush=True)
                     if self.options.plots and one.curves:
@@ -118,6 +127,8 @@ class Runner:
                 case, found = one
                 self.found.append(found)
                 print(f"\n{report.described(found, case.missing)}", flush=True)
+                if self.options.report:  # at once: what follows may be cut off
+                    report.write(device_name(self.options.device), [found], self.what_ran)
                 if self.options.profile and case.explain:
                     print(case.explain(), flush=True)
 
@@ -188,9 +199,6 @@ def main() -> None:
         options.json.write_text(json.dumps(kept_now, indent=1))
     if options.plots and any(f.limit_rate is not None for f in found):
         print(f"drawn: {report.draw(found, options.plots)}")
-    if options.report and found:
-        command = f"python -m benchmarks {shlex.join(a for a in sys.argv[1:] if a != '--report')}".strip()
-        report.write(device_name(options.device), found, {"machine": machine(), "commit": commit(), "command": command})
     worse = lower(found, kept, options.tolerance) if kept else []
     if runner.failed or worse:
         sys.exit("\n".join([*(f"no figures of {f}" for f in runner.failed), *worse]))

@@ -46,7 +46,8 @@ class Group(NamedTuple):
 class Case:
     """Work of `amount` (10^9 bytes, or 10^12 operations), and who does it.
 
-    The `limit` is a rate in `unit`, or None for that of the contender of this name. Contenders take turns in `groups`,
+    The `limit` is a rate in `unit`, or None for that of the contender of this name; where `bound`, a contender too, is
+    slower than it, that one is the limit. Contenders take turns in `groups`,
     by default all in one; where groups are given, the device memory of each contender is watched. `watch` makes the
     uncounted runs instead, and may fill `columns` (head of the column, name of the contender). `apart` is for memory
     that is measured in a process of its own for each contender. `explain` says more for ``--profile``.
@@ -62,6 +63,7 @@ class Case:
     unit: str = "GB/s"
     missing: tuple[str, ...] = ()
     ours: str = OURS
+    bound: str | None = None
     groups: tuple[Group, ...] = ()
     watch: Warm | None = None
     columns: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -106,8 +106,8 @@ def memory_of(f: Found) -> dict[str, float]:
 
 def update(kept: dict[str, Any], all_found: Sequence[Found], run: Mapping[str, str]) -> dict[str, Any]:
     """A device's figures with those of one more run; runs of which no row is left are dropped."""
-    rows = kept["cases"] | {f.name: kept_row(f, len(kept["runs"])) for f in all_found}
-    runs = [*kept["runs"], dict(run)]
+    runs = kept["runs"] if dict(run) in kept["runs"] else [*kept["runs"], dict(run)]
+    rows = kept["cases"] | {f.name: kept_row(f, runs.index(dict(run))) for f in all_found}
     used = sorted({row["run"] for row in rows.values()})
     number = {old: new for new, old in enumerate(used)}
     cases = {name: row | {"run": number[row["run"]]} for name, row in rows.items()}

@@ -50,6 +50,11 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda: cf.groupby_reduce(np.moveaxis(holes, 0, -1), labels, func=func, **options)[0],
             lambda: grouped(holes, func),
             lambda: grouped(lazy(holes), func),
+            arrays=(
+                holes,
+                labels,
+            ),
+            cupy=lambda xp, a, by: summed_by(xp, a, by, func),
             needs=("flox",),
         )
 
@@ -70,37 +75,55 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda: cf.sort(x, out=out, **options),
             lambda: np.sort(x),
             lambda: lazy().map_blocks(np.sort),
+            arrays=(x,),
+            cupy=lambda xp, a: xp.sort(a),
         ),
-        "sort one line": Beside(2 * line.nbytes, lambda: cf.sort(line, out=longer, **pieces), lambda: np.sort(line)),
+        "sort one line": Beside(
+            2 * line.nbytes,
+            lambda: cf.sort(line, out=longer, **pieces),
+            lambda: np.sort(line),
+            arrays=(line,),
+            cupy=lambda xp, a: xp.sort(a),
+        ),
         "argsort": Beside(
             3 * x.nbytes,
             lambda: cf.argsort(x, stable=True, **options),
             lambda: np.argsort(x, stable=True),
             lambda: lazy().map_blocks(lambda block: np.argsort(block, stable=True), dtype="i8"),
+            arrays=(x,),
+            cupy=lambda xp, a: xp.argsort(a, kind="stable"),
         ),
         "partition": Beside(
             2 * x.nbytes,
             lambda: cf.store(np.partition(cf.open(x), middle), out, **options)[..., middle],
             lambda: np.partition(x, middle)[..., middle],
             lambda: lazy().map_blocks(lambda block: np.partition(block, middle), dtype=x.dtype)[..., middle],
+            arrays=(x,),
+            cupy=lambda xp, a: xp.partition(a, middle)[..., middle],
         ),
         "topk": Beside(
             x.nbytes,
             lambda: cf.topk(x, MOST, axis=-1, **options),
             lambda: np.sort(x, axis=-1)[..., : -MOST - 1 : -1],
             lambda: dask_array().topk(lazy(), MOST, axis=-1),
+            arrays=(x,),
+            cupy=lambda xp, a: xp.sort(a)[..., : -MOST - 1 : -1],
         ),
         "unique": Beside(
             whole.nbytes,
             lambda: cf.unique(whole, return_counts=True, **options),
             lambda: np.unique(whole, return_counts=True),
             lambda: dask_array().unique(lazy(whole), return_counts=True),
+            arrays=(whole,),
+            cupy=lambda xp, a: xp.unique(a, return_counts=True),
         ),
         "unique of floats": Beside(
             x.nbytes,
             lambda: cf.unique(steps, return_counts=True, **options),
             lambda: np.unique(steps, return_counts=True),
             lambda: dask_array().unique(lazy(steps), return_counts=True),
+            arrays=(steps,),
+            cupy=lambda xp, a: xp.unique(a, return_counts=True),
         ),
         "mode": Beside(
             whole.nbytes,
@@ -114,12 +137,23 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda: cf.histogram2d(x, holes, **boxes, **options)[0],
             lambda: np.histogram2d(line, holes.reshape(-1), **boxes)[0],
             lambda: dask_array().histogram2d(lazy().ravel(), lazy(holes).ravel(), **boxes)[0],
+            arrays=(
+                line,
+                holes.reshape(-1),
+            ),
+            cupy=lambda xp, a, b: xp.histogram2d(a, b, **boxes)[0],
         ),
         "histogramdd": Beside(
             3 * x.nbytes,
             lambda: cf.histogramdd((x, holes, steps), **few, **options)[0],
             lambda: np.histogramdd((line, holes.reshape(-1), steps.reshape(-1)), **few)[0],
             lambda: dask_array().histogramdd(tuple(lazy(a).ravel() for a in (x, holes, steps)), **few)[0],
+            arrays=(
+                line,
+                holes.reshape(-1),
+                steps.reshape(-1),
+            ),
+            cupy=lambda xp, *a: xp.histogramdd(a, **few)[0],
         ),
         "groupby_reduce, nanmean": groups("nanmean"),
         "groupby_reduce, sum": groups("sum"),
@@ -129,19 +163,54 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda: cf.nanmedian(holes, axis=0, **options),
             lambda: np.nanmedian(holes, axis=0),
             lambda: dask_array().nanmedian(lazy(holes, whole=True), axis=0),
+            arrays=(holes,),
+            cupy=lambda xp, a: xp.nanmedian(a, axis=0),
         ),
         "weighted quantile": Beside(
             x.nbytes,
             lambda: cf.quantile(x, 0.3, axis=0, weights=weights, method="inverted_cdf", **options),
             lambda: weighted(x),
             lambda: lazy(whole=True).map_blocks(weighted, drop_axis=0, dtype=x.dtype),
+            arrays=(
+                x,
+                weights,
+            ),
+            cupy=lambda xp, a, w: weighted_by(xp, a, w, 0.3),
         ),
         "approximate quantiles": Beside(
             x.nbytes,
             lambda: cf.quantile(x, QUANTILES, approx=ERROR, **options),
             lambda: np.quantile(line, QUANTILES),
             lambda: dask_array().percentile(lazy().ravel(), [100 * q for q in QUANTILES]),
+            arrays=(line,),
+            cupy=lambda xp, a: xp.quantile(a, xp.asarray(QUANTILES)),
             close=about,
         ),
     }
     yield from beside.cases(bench, f"float32 {x.shape} in memory", found)
+
+
+def summed_by(xp: Any, values: Any, by: Any, func: str) -> Any:
+    """Groups of the first axis, as they are last in xarray's results: sums, means or variances of what is no NaN."""
+
+    def added(rows: Any) -> Any:
+        found = xp.zeros((GROUPS, *rows.shape[1:]), rows.dtype)
+        xp.add.at(found, by, rows)
+        return found
+
+    if func == "sum":
+        return xp.moveaxis(added(values), 0, -1)
+    there = ~xp.isnan(values)
+    kept, counts = xp.where(there, values, 0), added(there.astype(values.dtype))
+    means = added(kept) / counts
+    if func == "nanmean":
+        return xp.moveaxis(means, 0, -1)
+    return xp.moveaxis(added(xp.where(there, (values - means[by]) ** 2, 0)) / counts, 0, -1)
+
+
+def weighted_by(xp: Any, values: Any, weights: Any, q: float) -> Any:
+    """The smallest values along the first axis whose weights, with those of smaller ones, reach a share `q`."""
+    order = xp.argsort(values, axis=0)
+    sums = xp.cumsum(weights[order], axis=0)
+    place = xp.argmax(sums >= q * sums[-1:], axis=0)
+    return xp.take_along_axis(xp.take_along_axis(values, order, 0), place[None], 0)[0]

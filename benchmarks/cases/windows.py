@@ -50,6 +50,12 @@ def cases(bench: Bench) -> Iterator[Case]:
         def by_bottleneck() -> Any:
             return getattr(importlib.import_module("bottleneck"), f"move_{name}")(x, WIDTH, axis=0)[WIDTH - 1 :]
 
+        def by_cupy(xp: Any, a: Any) -> Any:
+            if name != "median":
+                return of(xp.lib.stride_tricks.sliding_window_view(a, WIDTH, 0), xp)
+            filtered = importlib.import_module("cupyx.scipy.ndimage").median_filter(a, (WIDTH, 1, 1))
+            return filtered[WIDTH // 2 : -(WIDTH // 2)]
+
         return Beside(
             2 * x.nbytes,
             written(lambda a: of(sliding_window_view(a, WIDTH, 0))),
@@ -57,6 +63,8 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda: of(dask_array().lib.stride_tricks.sliding_window_view(lazy(), WIDTH, 0), dask_array()),
             {"bottleneck": by_bottleneck} if bottleneck and not bench.is_gpu else {},
             tolerance=1e-3,
+            arrays=(x,),
+            cupy=by_cupy,
         )
 
     def trapezoid(a: Any) -> Any:
@@ -74,6 +82,8 @@ def cases(bench: Bench) -> Iterator[Case]:
         lambda: cf.coarsen(np.mean, x, {0: BOX}, out=out[: len(x) // BOX], **options),
         lambda: x.reshape(-1, BOX, *x.shape[1:]).mean(axis=1),
         lambda: dask_array().coarsen(np.mean, lazy(), {0: BOX}),
+        arrays=(x,),
+        cupy=lambda xp, a: a.reshape(-1, BOX, *a.shape[1:]).mean(axis=1),
     )
     found["diff"] = Beside(
         2 * x.nbytes,
@@ -94,6 +104,8 @@ def cases(bench: Bench) -> Iterator[Case]:
         lambda: np.cumsum(x, axis=0),
         lambda: dask_array().cumsum(lazy(), axis=0),
         tolerance=1e-3,
+        arrays=(x,),
+        cupy=lambda xp, a: xp.cumsum(a, axis=0),
     )
     found["convolution of a line"] = Beside(
         2 * line.nbytes,
@@ -103,5 +115,7 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda block: np.convolve(block, weights, "same"), depth=KERNEL // 2, boundary=0, dtype=x.dtype
         ),
         tolerance=1e-3,
+        arrays=(line, weights),
+        cupy=lambda xp, a, w: xp.convolve(a, w, "same"),
     )
     yield from beside.cases(bench, f"float32 {x.shape} in memory", found)
