@@ -27,7 +27,8 @@ from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis, analyzed
-from chunkflow.engine.observe.profile import Profile, Report
+from chunkflow.engine.observe.profile import Profile
+from chunkflow.engine.observe.report import Report
 from chunkflow.errors import ArgumentError
 from chunkflow.stores import scratch_array
 from chunkflow.stores.caches.page_cache import absent, drop

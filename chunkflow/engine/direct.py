@@ -107,7 +107,8 @@ class DirectFeeder:
                 self._coders.each(read_piece, cut.in_units(part))
             if not nest.halo:
                 block.array.flags.writeable = False
-            self._trace.span("read", begin, time.perf_counter(), step.nbytes(operand, nest, spec.dtype.itemsize))
+            nbytes = step.nbytes(operand, nest, spec.dtype.itemsize)
+            self._trace.span("read", begin, time.perf_counter(), nbytes, step.number)
 
         pending = lane.call(read, writes=(buffer,))
         lane.record(buffer.uploaded[0])
@@ -160,7 +161,7 @@ class DirectDrainer:
                         sink.write(shift(piece.region, start), array[(*piece.region, ...)])
 
                     self._coders.each(write_piece, cuts[i].in_units(region))
-                    self._trace.span("write", begin, time.perf_counter(), array.nbytes)
+                    self._trace.span("write", begin, time.perf_counter(), array.nbytes, result.step.number)
             except BaseException as error:
                 result.error = error
             finally:

@@ -63,6 +63,8 @@ class InFlight:
 
     def _land(self, which: deque[Result]) -> None:
         plan, result = self._plan, which.popleft()
+        if self._trace.timed:
+            self._trace.held(self._pool.used)
         result.landed(self._device, self._pool)
         step = result.step
         bytes_in = sum(
@@ -71,7 +73,8 @@ class InFlight:
         )
         bytes_out = sum(plan.outputs[i].dtype.itemsize * math.prod(shape_of(region)) for i, region in step.stores)
         if result.started is not None:
-            self._trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
+            begin, end = result.started.seconds(), result.done.seconds()
+            self._trace.span("compute", begin, end, bytes_in + bytes_out, step.number, step.lane)
         self._trace.landed(bytes_in, bytes_out)
         if self._landed is not None:
             self._landed(step.number)

@@ -16,17 +16,27 @@ STAGES: tuple[Stage, ...] = ("read", "upload", "decode", "compute", "download", 
 class Observer(Protocol):
     """Callbacks of a run. `span` is called from worker threads, the others from the run's own.
 
-    A subclass needs no method for `span`, `landed` and `noted`.
+    A subclass needs no method for `span`, `held`, `landed` and `noted`.
     """
 
     wants_spans: bool
-    """Whether `span` is to be called: taking the times costs a little per piece."""
+    """Whether `span` and `held` are to be called: taking the times costs a little per piece."""
 
     def started(self, plan: Any, run: Any = None) -> None:
         """A run begins; `plan` is its `chunkflow.Plan`, `run` the `chunkflow.engine.prepare.Prepared`."""
 
-    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
-        """A stage was busy from `start` to `stop` (seconds, `time.perf_counter`) moving `nbytes`."""
+    def span(
+        self, stage: Stage, start: float, stop: float, nbytes: int, block: int | None = None, lane: int | None = None
+    ) -> None:
+        """A stage was busy from `start` to `stop` (seconds, `time.perf_counter`) moving `nbytes`.
+
+        They are of the block of that number, if it is known, and were moved by the device's lane of that number, or by
+        the thread that calls.
+        """
+        return
+
+    def held(self, nbytes: int) -> None:
+        """So many bytes of device memory are in use now."""
         return
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
@@ -62,8 +72,13 @@ class Trace:
     def started(self, plan: Any, run: Any = None) -> None:
         self._tell("started", plan, run)
 
-    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
-        self._tell("span", stage, start, stop, nbytes)
+    def span(
+        self, stage: Stage, start: float, stop: float, nbytes: int, block: int | None = None, lane: int | None = None
+    ) -> None:
+        self._tell("span", stage, start, stop, nbytes, block, lane)
+
+    def held(self, nbytes: int) -> None:
+        self._tell("held", nbytes)
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
         self._tell("landed", nbytes_in, nbytes_out)

@@ -12,7 +12,8 @@ from typing import Any
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
-from chunkflow.engine.observe.profile import Profile, Report
+from chunkflow.engine.observe.profile import Profile
+from chunkflow.engine.observe.report import Report
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.planner.cost import ragged, written

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: seconds, bytes and rates of each stage, and how well the stages overlap."""
+"""Where the time of runs goes: a `Profile` watches them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import math
 import threading
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from chunkflow.core.units import format_bytes
+from chunkflow.engine.observe import chrome_trace, page, picture
+from chunkflow.engine.observe.report import Report, StageReport
+from chunkflow.engine.observe.timeline import Timeline, WatchedRun
 from chunkflow.engine.trace import STAGES, Observer, Stage, observing
 from chunkflow.errors import ChunkflowError
 
 _SPANS_KEPT = 4096
 _NOTES_KEPT = 32
+_RUNS_KEPT = 256
 
 
 class Busy:
@@ -75,86 +79,6 @@ def _length(spans: list[tuple[float, float]]) -> float:
     return math.fsum(stop - start for start, stop in spans)
 
 
-@dataclass(frozen=True)
-class StageReport:
-    """One stage of the pipeline.
-
-    Attributes
-    ----------
-    name : str
-        ``"read"``, ``"upload"``, ``"decode"`` (on the device), ``"compute"``, ``"download"`` or ``"write"``.
-    seconds : float
-        Time during which at least one thread or lane was in the stage.
-    nbytes : int
-        Bytes that went through it.
-    """
-
-    name: Stage
-    seconds: float
-    nbytes: int
-
-    @property
-    def rate(self) -> float:
-        """Bytes per busy second; 0 where no time passed."""
-        return self.nbytes / self.seconds if self.seconds else 0.0
-
-
-@dataclass(frozen=True)
-class Report:
-    """The figures of a `Profile`; ``print`` shows them as a table.
-
-    Attributes
-    ----------
-    stages : tuple of StageReport
-        In the order of the pipeline; those that no block went through are left out.
-    seconds : float
-        Length of the runs. Where they overlap, the time is counted once.
-    runs : int
-        How many began.
-    peak : int
-        Most bytes of device memory taken at once by any of them.
-    notes : tuple of str
-        Notes of the runs, each once.
-    """
-
-    stages: tuple[StageReport, ...]
-    seconds: float
-    runs: int
-    peak: int
-    notes: tuple[str, ...] = ()
-
-    @property
-    def bound_by(self) -> Stage | None:
-        """Name of the busiest stage: a faster one would shorten the run. None if there is none."""
-        return max(self.stages, key=lambda stage: stage.seconds).name if self.stages else None
-
-    @property
-    def efficiency(self) -> float:
-        """Overlap efficiency: the busiest stage's seconds / the runs' seconds.
-
-        1 means that all other stages are hidden behind the busiest one; with nothing overlapped it
-        is that stage's share of the work. 0 if there was no run.
-        """
-        busiest = max((stage.seconds for stage in self.stages), default=0.0)
-        return busiest / self.seconds if self.seconds else 0.0
-
-    def __str__(self) -> str:
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        lines = [f"{runs} in {self.seconds:.3f} s, peak {format_bytes(self.peak)}"]
-        if self.stages:
-            lines.append(f"  {'stage':<9}{'busy s':>9}{'of run':>8}{'bytes':>12}{'GB/s':>9}")
-        for stage in self.stages:
-            share = stage.seconds / self.seconds if self.seconds else 0.0
-            lines.append(
-                f"  {stage.name:<9}{stage.seconds:>9.3f}{share:>8.0%}"
-                f"{format_bytes(stage.nbytes):>12}{stage.rate / 1e9:>9.2f}"
-            )
-        if self.stages:
-            lines.append(f"bound by {self.bound_by}; overlap efficiency {self.efficiency:.0%}")
-        lines += [f"note: {text}" for text in self.notes]
-        return "\n".join(lines)
-
-
 class Profile(Observer):
     """Measures where the time of all runs inside a ``with`` block goes.
 
@@ -164,6 +88,8 @@ class Profile(Observer):
     Attributes
     ----------
     report : Report
+    timeline : chunkflow.engine.observe.timeline.Timeline
+        What happened when; `trace` and `html` write it, and `plot` draws it.
 
     Raises
     ------
@@ -192,6 +118,8 @@ class Profile(Observer):
         self._seconds = 0.0
         self._peak = 0
         self._notes: dict[str, None] = {}  # an ordered set
+        self.timeline = Timeline()
+        self._passes: list[WatchedRun] = []
         self._scope: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Profile:
@@ -207,18 +135,28 @@ class Profile(Observer):
             scope.__exit__(*exc)
 
     def started(self, plan: Any, run: Any = None) -> None:
+        now = time.perf_counter()
         with self._lock:
             if self._open == 0:
-                self._since = time.perf_counter()
+                self._since = now
             self._open += 1
             self._runs += 1
+            if len(self._passes) < _RUNS_KEPT:
+                self._passes.append(WatchedRun(plan, now))
 
-    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
+    def span(
+        self, stage: Stage, start: float, stop: float, nbytes: int, block: int | None = None, lane: int | None = None
+    ) -> None:
         with self._lock:
+            self.timeline.add(stage, start, stop, nbytes, block=block, lane=lane, run=self._runs - 1)
             if stage not in self._busy:
                 self._busy[stage], self._nbytes[stage] = Busy(), 0
             self._busy[stage].add(start, stop)
             self._nbytes[stage] += nbytes
+
+    def held(self, nbytes: int) -> None:
+        with self._lock:
+            self.timeline.hold(time.perf_counter(), nbytes)
 
     def noted(self, text: str) -> None:
         with self._lock:
@@ -226,11 +164,15 @@ class Profile(Observer):
                 self._notes[text] = None
 
     def finished(self, error: BaseException | None, peak: int) -> None:
+        now = time.perf_counter()
         with self._lock:
             self._open -= 1
             self._peak = max(self._peak, peak)
+            under_way = [one for one in self._passes if one.stop is None]
+            if under_way:  # of those that are nested, the inner one ends first
+                under_way[-1].stop = now
             if self._open == 0:
-                self._seconds += time.perf_counter() - self._since
+                self._seconds += now - self._since
 
     @property
     def report(self) -> Report:
@@ -248,3 +190,81 @@ class Profile(Observer):
                 peak=self._peak,
                 notes=tuple(self._notes),
             )
+
+    @property
+    def passes(self) -> tuple[WatchedRun, ...]:
+        """The first 256 runs: their plans, and when they began and ended."""
+        with self._lock:
+            return tuple([replace(one) for one in self._passes])
+
+    def trace(self, path: str | Path) -> None:
+        """Write what happened when, for a viewer: open the file in https://ui.perfetto.dev or ``chrome://tracing``.
+
+        There is a row for each thread or lane in each stage. Blocks are numbered, and what is shown of a span has its
+        bytes and its rate. Where compiled loops move pieces of blocks, as on a GPU, pieces have no number. The first
+        131,072 spans are kept.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file, which is written over; its name ends in ``.json`` by custom.
+
+        Examples
+        --------
+        >>> import json
+        >>> import numpy as np
+        >>> import chunkflow as cf
+        >>> with cf.Profile() as profile:
+        ...     y = cf.map(np.sqrt, np.ones((64, 64)), device="cpu")
+        >>> profile.trace("run.json")
+        >>> with open("run.json") as file:
+        ...     sorted({event["ph"] for event in json.load(file)["traceEvents"]})
+        ['C', 'M', 'X']
+        """
+        chrome_trace.write(path, self.timeline, self.passes)
+
+    def html(self, path: str | Path) -> None:
+        """Write a page about the runs: timeline, memory beside the budget, stages, plans, and the machine.
+
+        It stands alone: any browser shows it, without a network.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file, which is written over.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import chunkflow as cf
+        >>> with cf.Profile() as profile:
+        ...     y = cf.map(np.sqrt, np.ones((64, 64)), device="cpu")
+        >>> profile.html("run.html")
+        """
+        page.write(path, self.report, self.timeline, self.passes)
+
+    def plot(self) -> Any:
+        """Draw the timeline, and the memory beside the budget; needs matplotlib.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Notebooks show it, and ``savefig`` writes it.
+
+        Raises
+        ------
+        UnsupportedError
+            There is no matplotlib.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import chunkflow as cf
+        >>> with cf.Profile() as profile:
+        ...     y = cf.map(np.sqrt, np.ones((64, 64)), device="cpu")
+        >>> profile.plot().savefig("run.png")  # doctest: +SKIP
+        """
+        return picture.draw(self.report, self.timeline, self.passes)
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()

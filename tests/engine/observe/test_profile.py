@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import chunkflow as cf
 from chunkflow.engine import trace
-from chunkflow.engine.observe.profile import Busy, Profile, Report, StageReport
+from chunkflow.engine.observe.profile import Busy, Profile
+from chunkflow.engine.observe.report import Report, StageReport
 from chunkflow.errors import ChunkflowError
 
 # Whole numbers, so that sums are exact and any order of adding gives the same seconds.
@@ -145,7 +146,7 @@ def test_entered_twice_it_refuses() -> None:
 
 
 def test_a_run_inside_a_run_counts_its_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([10.0, 15.0, 20.0, 21.0])
+    clock = iter([10.0, 11.0, 14.0, 15.0, 20.0, 21.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     profile = Profile()
     profile.started(None)  # at 10

@@ -1,0 +1,118 @@
+"""The figures of runs: seconds, bytes and rates of each stage, and how well the stages overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chunkflow.core import markup
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.trace import Stage
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """One stage of the pipeline.
+
+    Attributes
+    ----------
+    name : str
+        ``"read"``, ``"upload"``, ``"decode"`` (on the device), ``"compute"``, ``"download"`` or ``"write"``.
+    seconds : float
+        Time during which at least one thread or lane was in the stage.
+    nbytes : int
+        Bytes that went through it.
+    """
+
+    name: Stage
+    seconds: float
+    nbytes: int
+
+    @property
+    def rate(self) -> float:
+        """Bytes per busy second; 0 where no time passed."""
+        return self.nbytes / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The figures of a `Profile`; ``print`` shows them as a table.
+
+    Attributes
+    ----------
+    stages : tuple of StageReport
+        In the order of the pipeline; those that no block went through are left out.
+    seconds : float
+        Length of the runs. Where they overlap, the time is counted once.
+    runs : int
+        How many began.
+    peak : int
+        Most bytes of device memory taken at once by any of them.
+    notes : tuple of str
+        Notes of the runs, each once.
+    """
+
+    stages: tuple[StageReport, ...]
+    seconds: float
+    runs: int
+    peak: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bound_by(self) -> Stage | None:
+        """Name of the busiest stage: a faster one would shorten the run. None if there is none."""
+        return max(self.stages, key=lambda stage: stage.seconds).name if self.stages else None
+
+    @property
+    def efficiency(self) -> float:
+        """Overlap efficiency: the busiest stage's seconds / the runs' seconds.
+
+        1 means that all other stages are hidden behind the busiest one; with nothing overlapped it
+        is that stage's share of the work. 0 if there was no run.
+        """
+        busiest = max((stage.seconds for stage in self.stages), default=0.0)
+        return busiest / self.seconds if self.seconds else 0.0
+
+    @property
+    def table(self) -> str:
+        """The stages as a table of HTML."""
+        return markup.table(
+            ("stage", "busy s", "of run", "bytes", "GB/s"),
+            [
+                (
+                    stage.name,
+                    f"{stage.seconds:.3f}",
+                    f"{stage.seconds / self.seconds if self.seconds else 0:.0%}",
+                    format_bytes(stage.nbytes),
+                    f"{stage.rate / 1e9:.2f}",
+                )
+                for stage in self.stages
+            ],
+        )
+
+    @property
+    def summary(self) -> str:
+        """The runs in a line."""
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        return f"{runs} in {self.seconds:.3f} s, peak {format_bytes(self.peak)}"
+
+    @property
+    def bound(self) -> str:
+        """What bounds the runs, in words; empty if no block went through."""
+        return f"bound by {self.bound_by}; overlap efficiency {self.efficiency:.0%}" if self.stages else ""
+
+    def _repr_html_(self) -> str:
+        return f"<p>{markup.text(self.summary)}</p>{self.table}<p>{self.bound}</p>{markup.bullets(self.notes)}"
+
+    def __str__(self) -> str:
+        lines = [self.summary]
+        if self.stages:
+            lines.append(f"  {'stage':<9}{'busy s':>9}{'of run':>8}{'bytes':>12}{'GB/s':>9}")
+        for stage in self.stages:
+            share = stage.seconds / self.seconds if self.seconds else 0.0
+            lines.append(
+                f"  {stage.name:<9}{stage.seconds:>9.3f}{share:>8.0%}"
+                f"{format_bytes(stage.nbytes):>12}{stage.rate / 1e9:>9.2f}"
+            )
+        lines += [self.bound] if self.stages else []
+        lines += [f"note: {text}" for text in self.notes]
+        return "\n".join(lines)
