@@ -17,6 +17,7 @@ import numpy as np
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.halo import parts
+from chunkflow.core.markup import Printed
 from chunkflow.core.nest import Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
@@ -276,7 +277,7 @@ def _shrink(
 
 
 @dataclass(frozen=True)
-class ClusterPlan:
+class ClusterPlan(Printed):
     """The predicted tasks and time on several machines; print it.
 
     Attributes

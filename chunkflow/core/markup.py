@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape as text
 
-__all__ = ["bullets", "preformatted", "table", "text"]
+__all__ = ["Printed", "bullets", "preformatted", "table", "text"]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -27,3 +27,12 @@ def bullets(lines: Sequence[str]) -> str:
 def preformatted(lines: str) -> str:
     """Text whose spaces and line ends stay."""
     return f"<pre>{text(lines)}</pre>"
+
+
+class Printed:
+    """Of a class whose ``str()`` is meant for people: notebooks show it too."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))

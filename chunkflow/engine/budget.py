@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
+from chunkflow.core import markup
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.common import WORKER
 from chunkflow.devices.protocol import Device, Pool
@@ -174,6 +175,11 @@ class Budget:
             _current.reset(self._tokens.pop())
         if not self._tokens:
             self.close()
+
+    def _repr_html_(self) -> str:
+        limits = [(f"limit on {name}", format_bytes(limit)) for name, limit in self._limits.items()]
+        taken = [("peak", format_bytes(self.peak)), ("kept by libraries", format_bytes(self.kept))]
+        return markup.table((), [("budget", str(self._spec)), *limits, *taken])
 
     def __repr__(self) -> str:
         kept = f", of which {format_bytes(self.kept)} stay with libraries until the process ends" if self.kept else ""

@@ -14,6 +14,7 @@ from chunkflow.core import grid as _grid
 from chunkflow.core.grid import ONE_BY_ONE, Grid, Interleave, Region, Shape
 from chunkflow.core.halo import kept
 from chunkflow.core.machine import Machine
+from chunkflow.core.markup import Printed
 from chunkflow.core.memory import Projection, Ring, rounded
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
@@ -69,7 +70,7 @@ def recycled(
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Printed):
     """A pass with its block shape, slots, loop order and bytes: everything but the data.
 
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and

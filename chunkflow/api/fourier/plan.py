@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chunkflow.core.grid import Shape
+from chunkflow.core.markup import Printed
 from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
@@ -68,7 +69,7 @@ class TransformPass:
 
 
 @dataclass(frozen=True)
-class PassPlan:
+class PassPlan(Printed):
     """One pass of a transform.
 
     Attributes
@@ -111,7 +112,7 @@ class PassPlan:
 
 
 @dataclass(frozen=True)
-class TransformPlan:
+class TransformPlan(Printed):
     """Plan of a Fourier transform. ``str(plan)`` describes it for people.
 
     Attributes

@@ -14,6 +14,7 @@ from chunkflow.api import mapping
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
+from chunkflow.api.lazy.html import described
 from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import rearrange, take
@@ -144,6 +145,9 @@ class Array(Collection):
     def __repr__(self) -> str:
         known = f", {self.dtype}" if self._node.dtype_known else ""
         return f"<chunkflow.Array {self._node.name}: {self.shape}{known}>"
+
+    def _repr_html_(self) -> str:
+        return described(self._node)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:

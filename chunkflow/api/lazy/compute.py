@@ -15,6 +15,7 @@ from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
+from chunkflow.core.markup import Printed
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.dry_run import named
 from chunkflow.engine.observe.analysis import Analysis, analyzed
@@ -240,7 +241,7 @@ def _replaced(values: Any, done: dict[Node, Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class PassesPlan:
+class PassesPlan(Printed):
     """The passes that expressions would take: for each the names of its results and its plan; print it.
 
     An operation that makes several passes of its own is named, without their plans.

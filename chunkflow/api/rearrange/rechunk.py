@@ -17,6 +17,7 @@ from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Op
 from chunkflow.api.rearrange.move import moved, rearrangement
 from chunkflow.core import chunking, grid
 from chunkflow.core.grid import Shape
+from chunkflow.core.markup import Printed
 from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.spec import COPIES, Storage
 from chunkflow.core.units import format_bytes
@@ -41,7 +42,7 @@ LARGE_CHUNK = 4 << 20
 
 
 @dataclass(frozen=True)
-class RechunkPlan:
+class RechunkPlan(Printed):
     """Plan of a rechunk. ``str(plan)`` describes it for people.
 
     Attributes

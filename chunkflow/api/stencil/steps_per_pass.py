@@ -12,6 +12,7 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.machine import Machine
+from chunkflow.core.markup import Printed
 from chunkflow.core.nest import Along, Output
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
@@ -32,7 +33,7 @@ PATIENCE = 3
 
 
 @dataclass(frozen=True)
-class IterationPlan:
+class IterationPlan(Printed):
     """Plan of a stencil that is applied many times. ``str(plan)`` describes it for people.
 
     Attributes

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chunkflow.core.markup import Printed
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
@@ -143,7 +144,7 @@ class AnalyzedRun:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Printed):
     """Plans of runs, with predicted and measured seconds, and where the time went. Print it.
 
     Attributes
