@@ -19,11 +19,7 @@ STRIP = 32 << 20
 """Elements of a tile on a device with memory of its own, so that the copy does not fill it."""
 
 SHORT = 16
-"""Elements for each result up to which it is quicker to transpose a tile than to let NumPy loop along its fastest
-axis; on a GPU, to take slices one after the other than to let CuPy reduce."""
-
-FEW = 1 << 16
-"""Elements of a block up to which a GPU takes longer to begin a step than to make it."""
+"""Length of the fastest axis up to which it is quicker to transpose a tile than to let NumPy loop along it."""
 
 UFUNCS: dict[str, Any] = {
     "sum": np.add,
@@ -43,8 +39,6 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
     if not isinstance(x, np.ndarray):
         if name in ("fmin", "fmax"):
             return _beside_nan(name[1:], x, axes)
-        if 1 < math.prod(x.shape[a] for a in axes) <= SHORT and x.size > FEW:
-            return _by_slices(UFUNCS[name], x, axes, np.dtype("?") if name in ("any", "all") else dtype)
         return getattr(np, name)(x, axis=axes, keepdims=True, **given)
     ufunc = UFUNCS[name]
     order = _memory_order(x)
@@ -70,20 +64,6 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
         place = result[tuple(slice(0, 1) if a in axes else s for a, s in enumerate(region))]
         ufunc.reduce(tile, axis=axes, keepdims=True, out=place, **given)
     return result
-
-
-def _by_slices(ufunc: Any, x: Any, axes: Axes, dtype: np.dtype | None) -> Any:
-    """The reduction, by a step for each place along the axes: CuPy's own is slow where few elements make a result."""
-    places = np.ndindex(*[x.shape[a] if a in axes else 1 for a in range(x.ndim)])
-    first, *others = [
-        x[tuple([slice(i, i + 1) if a in axes else slice(None) for a, i in enumerate(at)])] for at in places
-    ]
-    found = first.astype(dtype or x.dtype)
-    if ufunc is np.add and found.dtype.kind in "fc":
-        found += 0  # a sum begins with it, and so -0.0 is none
-    for part in others:
-        ufunc(found, part, out=found)
-    return found
 
 
 def _counted(x: np.ndarray, axes: Axes, dtype: np.dtype) -> np.ndarray:
