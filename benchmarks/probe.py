@@ -167,11 +167,13 @@ def _imported(name: str) -> bool:
 
 
 def _gpu_names() -> list[str]:
+    """Of the GPUs that CuPy can use, which are alike."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().splitlines()
+        names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().splitlines()
     except (OSError, subprocess.CalledProcessError):
         return []
+    return names[: gpus()]
 
 
 def cpu_name() -> str:
