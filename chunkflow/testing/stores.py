@@ -12,7 +12,9 @@ write it, `SinkContract.foreign_readers` programs that read it.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -28,12 +30,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chunkflow.core.grid import Grid, Region, Shape, shape_of, whole
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.grid import Grid, Region, Shape, permuted, shape_of, whole
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, ReadError, WriteError
 from chunkflow.stores import Sink, Source, Target, open_source, open_target
 from chunkflow.stores.identity import Identity
-from chunkflow.stores.protocol import guards_of
+from chunkflow.stores.protocol import guards_of, run_of
 from chunkflow.testing.arrays import filled, laid_out
 from chunkflow.testing.foreign import ForeignReader, ForeignWriter, has
 
@@ -94,6 +96,18 @@ def _concurrently(work: Any, items: list[Any]) -> None:
             pass
 
 
+def moved_by(run: ByteRun, dtype: np.dtype, shape: Shape) -> np.ndarray:
+    """The elements that a run of bytes tells of."""
+    left, at, rows = math.prod(shape) * dtype.itemsize, 0, []
+    while left > 0:
+        plane, row = divmod(at, run.height)
+        place, nbytes = run.position + plane * run.plane + row * run.pitch, min(run.width, left)
+        rows.append(ctypes.string_at(place, nbytes) if run.fd is None else os.pread(run.fd, nbytes, place))
+        left, at = left - nbytes, at + 1
+    found = np.frombuffer(b"".join(rows), f"u{run.swap}" if run.swap else "u1")
+    return (found.byteswap() if run.swap else found).view(dtype).reshape(shape)
+
+
 class SourceContract:
     """What every `Source` does. Subclasses override `make`, and `foreign_writers` if there are any.
 
@@ -120,6 +134,10 @@ class SourceContract:
         out = laid_out(shape_of(region), source.spec.dtype, layout)
         source.read(region, out)
         np.testing.assert_array_equal(out, _part(array, region))
+        if out.size and (run := run_of(source, region)) is not None:  # what compiled loops would move
+            inverse = np.argsort(source.spec.order)
+            moved = moved_by(run, source.spec.dtype, permuted(out.shape, source.spec.order)).transpose(inverse)
+            np.testing.assert_array_equal(moved, _part(array, region))
 
     def test_what_other_programs_write_is_read(self, tmp_path: Path) -> None:
         writers = self.foreign_writers()

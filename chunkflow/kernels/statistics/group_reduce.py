@@ -37,7 +37,7 @@ NEAR = 1 << 18
 FAR = 32
 """Places of that table for each label, at most."""
 
-LOOPED = 1 << 13
+LOOPED, LOOPED_ON_GPU = 1 << 13, 1 << 17
 """Elements of a group's segment from which a loop over groups is quicker than one call for all of them."""
 
 TOGETHER, LAUNCHED = 1 << 13, 1 << 20
@@ -262,8 +262,8 @@ class Segments(GroupedRows):
         else:
             turned = on_cpu and table.flags.f_contiguous
             self.rows = table.T.take(order, 1).T if turned else table[order]
-        many = self.rows.size >= LOOPED * len(self.starts) > 0
-        self._looped = many and on_cpu and not is_trial() and not self.rows.flags.f_contiguous
+        many = self.rows.size >= (LOOPED if on_cpu else LOOPED_ON_GPU) * len(self.starts) > 0
+        self._looped = many and not is_trial() and not (on_cpu and self.rows.flags.f_contiguous)
 
     def reduce(self, name: str, of: Callable[..., Any] | None, *beside: Any, dtype: Any = None) -> Any:
         if not self._looped:

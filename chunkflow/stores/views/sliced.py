@@ -10,10 +10,10 @@ import numpy as np
 
 from chunkflow.core.cuts import AxisSlice
 from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.protocol import Source, keep_chunks
+from chunkflow.stores.protocol import Source, keep_chunks, run_of
 from chunkflow.stores.strides import part
 
 STRIP = 64 << 10
@@ -73,6 +73,11 @@ class SlicedSource:
             strip = np.empty(shape_of(behind), self.spec.dtype)
             self._source.read(behind, strip)
             out[piece] = part(strip, picks)
+
+    def run(self, region: Region) -> ByteRun | None:
+        """See `chunkflow.stores.protocol.ByteRuns`: elements that are next to each other lie so in the source."""
+        behind, picks = self._behind(region)
+        return run_of(self._source, behind) if all((pick.step or 1) == 1 for pick in picks) else None
 
     def _strip(self, shape: Shape) -> Shape:
         """Sides of what is read at a time, unwanted elements included: a chunk, or a box too small to count."""

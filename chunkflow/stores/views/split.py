@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, shape_of
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
-from chunkflow.stores.protocol import Source, keep_chunks
+from chunkflow.stores.protocol import Source, keep_chunks, run_of
 from chunkflow.stores.strides import merged_view
 
 GAP = 16 << 10
@@ -93,11 +93,21 @@ class SplitSource:
             part[...] = np.lib.stride_tricks.as_strided(found, sides, strides).reshape(part.shape)
 
     def view(self, region: Region) -> np.ndarray | None:
-        each = [list(itertools.islice(combs, 2)) for combs in self._along_each(region, together=False)]
-        if any(len(combs) > 1 for combs in each):
-            return None
-        found = self._source.view(tuple([slice(c.start, c.start + c.length) for (c,) in each]))
+        behind = self._behind(region)
+        found = None if behind is None else self._source.view(behind)
         return None if found is None else found.reshape(shape_of(region))
+
+    def run(self, region: Region) -> ByteRun | None:
+        """See `chunkflow.stores.protocol.ByteRuns`: the elements of one box of the source lie as its own do."""
+        behind = self._behind(region)
+        return None if behind is None else run_of(self._source, behind)
+
+    def _behind(self, region: Region) -> Region | None:
+        """The box of the source that holds a region's elements and no others; None if there is none."""
+        each = [list(itertools.islice(combs, 2)) for combs in self._along_each(region, together=False)]
+        if any(len(combs) != 1 for combs in each):
+            return None
+        return tuple([slice(c.start, c.start + c.length) for (c,) in each])
 
     def _along_each(self, region: Region, *, together: bool) -> Iterator[Iterator[_Comb]]:
         """The combs of each of the source's axes.

@@ -1,0 +1,62 @@
+"""Slices of sources, by the source contract: of memory and of files, with any steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+from chunkflow.core.spec import ByteRun
+from chunkflow.stores import open_source
+from chunkflow.stores.protocol import Source, run_of
+from chunkflow.stores.views.sliced import SlicedSource
+from chunkflow.testing import SourceContract
+
+
+class TestSlicedMemory(SourceContract):
+    step = 1
+
+    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
+        return open_source(array)
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        step = abs(self.step)
+        larger = np.zeros([n * step + 5 for n in array.shape], array.dtype)
+        larger[tuple(slice(2, 2 + n * step, step) for n in array.shape)] = array[
+            (slice(None, None, self.step // step),) * array.ndim
+        ]
+        first = [2 if self.step > 0 else 2 + (n - 1) * step for n in array.shape]
+        cuts = [(at, n, self.step) for at, n in zip(first, array.shape, strict=True)]
+        return SlicedSource(self.opened(tmp_path, larger), cuts)
+
+
+class TestEveryOther(TestSlicedMemory):
+    step = 2
+
+
+class TestBackwards(TestSlicedMemory):
+    step = -1
+
+
+class TestSlicedFile(TestSlicedMemory):
+    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
+        np.save(tmp_path / "x.npy", array)
+        return open_source(tmp_path / "x.npy")
+
+
+class TestSlicedZarr(TestSlicedMemory):
+    dtypes = ("f4", "?", "i2", "c16")
+
+    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
+        zarr.create_array(tmp_path / "x.zarr", data=array, chunks=tuple(max(1, n // 2) for n in array.shape))
+        return open_source(tmp_path / "x.zarr")
+
+
+def test_compiled_loops_are_told_where_a_slice_lies() -> None:
+    array = np.arange(4096.0).reshape(64, 64)
+    source = SlicedSource(open_source(array), [(8, 40, 1), (0, 64, 1)])
+    run = run_of(source, (slice(2, 5), slice(0, 64)))
+    assert isinstance(run, ByteRun)
+    assert run.position == array[10:].ctypes.data
+    assert run_of(SlicedSource(open_source(array), [(8, 20, 2), (0, 64, 1)]), (slice(2, 5), slice(0, 64))) is None

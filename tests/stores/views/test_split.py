@@ -1,0 +1,51 @@
+"""Sources with split axes, by the source contract."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+from chunkflow.stores import open_source
+from chunkflow.stores.protocol import Source, run_of
+from chunkflow.stores.views.split import SplitSource
+from chunkflow.testing import SourceContract
+
+
+class TestSplitMemory(SourceContract):
+    """Of the first two axes one is made, and split again."""
+
+    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
+        return open_source(array)
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        if array.ndim < 2 or not array.size:
+            return self.opened(tmp_path, array)
+        first, *rest = array.shape[:2], *((n,) for n in array.shape[2:])
+        merged = np.ascontiguousarray(array).reshape(math.prod(first), *array.shape[2:])
+        return SplitSource(self.opened(tmp_path, merged), (first, *rest))
+
+
+class TestSplitFile(TestSplitMemory):
+    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
+        np.save(tmp_path / "x.npy", array)
+        return open_source(tmp_path / "x.npy")
+
+
+class TestSplitZarr(TestSplitMemory):
+    dtypes = ("f4", "?", "i2", "c16")
+
+    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
+        zarr.create_array(tmp_path / "x.zarr", data=array, chunks=tuple(max(1, n // 3) for n in array.shape))
+        return open_source(tmp_path / "x.zarr")
+
+
+def test_compiled_loops_are_told_where_a_box_lies() -> None:
+    array = np.arange(8192.0).reshape(64, 128)
+    source = SplitSource(open_source(array), ((16, 4), (128,)))
+    run = run_of(source, (slice(2, 5), slice(0, 4), slice(0, 128)))
+    assert run is not None
+    assert run.position == array[8:].ctypes.data
+    assert run_of(source, (slice(2, 5), slice(0, 3), slice(0, 128))) is None, "others lie between its rows"
