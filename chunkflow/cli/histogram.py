@@ -28,6 +28,9 @@ FINEST = 52
 LEAST = -1074
 """Exponent of the smallest double."""
 
+MOST = float(np.finfo("f8").max)
+"""The last edge, at most."""
+
 COPIES = 6.0
 """Arrays as long as a block that its counts take."""
 
@@ -61,8 +64,10 @@ class Bars:
         bars = -(-number // each)
         counts = np.zeros(bars * each, self.counts.dtype)
         counts[:number] = self.counts
-        width = each * (self.edges[1] - self.edges[0]) if number else 0.0
-        return Bars(self.edges[0] + width * np.arange(bars + 1), counts.reshape(bars, each).sum(axis=1))
+        width = self.edges[1] - self.edges[0] if number else 0.0
+        with np.errstate(over="ignore"):
+            edges = self.edges[0] + each * width * np.arange(bars + 1)
+        return Bars(np.minimum(edges, MOST), counts.reshape(bars, each).sum(axis=1))
 
 
 def histogram(x: Any) -> Any:
@@ -78,8 +83,9 @@ def bars(found: np.ndarray) -> Bars:
     if not len(used):
         return Bars(np.zeros(1), np.zeros(0, np.int64))
     some = slice(int(used[0]), int(used[-1]) + 1)
-    edges = np.arange(first + some.start, first + some.stop + 1)
-    return Bars(np.ldexp(edges.astype("f8"), exponent), np.asarray(counts[some], np.int64))
+    with np.errstate(over="ignore"):
+        edges = np.ldexp(np.arange(first + some.start, first + some.stop + 1).astype("f8"), exponent)
+    return Bars(np.clip(edges, -MOST, MOST), np.asarray(counts[some], np.int64))
 
 
 def counted(block: Any) -> Counts:
@@ -90,17 +96,17 @@ def counted(block: Any) -> Counts:
 
 
 def _binned(x: Any) -> Counts:
+    least = 0 if x.dtype.kind in "iu" else LEAST
     x = x[np.isfinite(x)].astype("f8")
     if not x.size:
-        return np.zeros(BINS, np.int64), np.array([0, LEAST])
+        return np.zeros(BINS, np.int64, like=x), np.asarray([0, least], like=x)
     low, high = float(x.min()), float(x.max())
-    exponent = max(math.frexp(max(-low, high))[1] - FINEST, LEAST)
+    exponent = max(math.frexp(max(-low, high))[1] - FINEST, least)
     while _place(high, exponent) - _place(low, exponent) >= BINS:
         exponent += 1
     first = _place(low, exponent)
     places = np.floor(np.ldexp(x, -exponent)).astype(np.int64) - first
-    counts = np.bincount(places, minlength=BINS)
-    return getattr(counts, "get", lambda: counts)(), np.array([first, exponent])
+    return np.bincount(places, minlength=BINS), np.asarray([first, exponent], like=x)
 
 
 def _place(value: float, exponent: int) -> int:
@@ -112,25 +118,22 @@ def merged(left: Counts, right: Counts) -> Counts:
     if not (left[0].any() and right[0].any()):
         return left if left[0].any() else right
     exponent = max(int(left[1][1]), int(right[1][1]))
-    one, two = _coarsened(left, exponent), _coarsened(right, exponent)
-    while max(_last(one), _last(two)) - min(int(one[1][0]), int(two[1][0])) >= BINS:
+    while True:
+        pair = [_coarsened(each, exponent) for each in (left, right)]
+        first, last = min(each[1] for each in pair), max(each[2] for each in pair)
+        if last - first < BINS:
+            break
         exponent += 1
-        one, two = _coarsened(one, exponent), _coarsened(two, exponent)
-    first = min(int(one[1][0]), int(two[1][0]))
-    counts = np.zeros(BINS, np.int64)
-    for each in (one, two):
-        shift = int(each[1][0]) - first
-        counts[shift:] += each[0][: BINS - shift]
-    return counts, np.array([first, exponent])
+    total = np.zeros_like(left[0])
+    for counts, start, _ in pair:
+        total[start - first :] += counts[: BINS + first - start]
+    return total, np.asarray([first, exponent], like=total)
 
 
-def _last(value: Counts) -> int:
-    """Number of the last bin with elements."""
-    return int(value[1][0]) + int(np.flatnonzero(value[0])[-1])
-
-
-def _coarsened(value: Counts, exponent: int) -> Counts:
-    counts, (first, before) = value
-    wider = min(exponent - int(before), 63)
-    places = (int(first) + np.arange(BINS)) >> wider
-    return np.bincount(places - places[0], counts, BINS).astype(np.int64), np.array([places[0], exponent])
+def _coarsened(value: Counts, exponent: int) -> tuple[Any, int, int]:
+    """Counts of wider bins, with the numbers of the first one and of the last one that is not empty."""
+    counts, (first, before) = value[0], map(int, value[1])
+    wider = min(exponent - before, 63)
+    places = (first + np.arange(BINS, like=counts) >> wider) - (first >> wider)
+    found = np.bincount(places, counts, BINS).astype(counts.dtype)
+    return found, first >> wider, (first + int(np.flatnonzero(counts)[-1])) >> wider

@@ -19,7 +19,8 @@ from chunkflow.stores.protocol import gaps_of
 TEXT = """\
 The array is read once, also for the histogram: its range is found and its bins are counted in the same pass. Their
 width is a power of two, so edges are not the extremes. NaN and infinities are counted, and left out of all else. Of
-complex numbers extremes, deviation and histogram are those of the absolute value. --json has finer bins.
+complex numbers extremes, deviation and histogram are those of the absolute value. --json has finer bins, and null for
+what does not exist or is too large for a double.
 
   chunkflow stats speed.zarr
   chunkflow stats run.h5:/fields/u --json"""
@@ -75,10 +76,10 @@ class GapCounter(Observer):
 def statistics(x: Any, **options: Any) -> dict[str, Any]:
     """Statistics of a lazy array from one pass: Python's numbers, None where there are none."""
     kind = x.dtype.kind
-    lazy = _of_floats(x) if kind in "fc" else _of_integers(x)
-    counter = GapCounter()
-    with observing(counter):
-        done = cf.compute(lazy, progress=True, **options) if x.size else {}
+    counter, done = GapCounter(), dict[str, Any]()
+    if x.size:
+        with observing(counter):
+            done = cf.compute(_of_floats(x) if kind in "fc" else _of_integers(x), progress=True, **options)
     counted = bars(done.pop("histogram")) if done else Bars(np.zeros(1), np.zeros(0, np.int64))
     found = {"elements": x.size, "nan": int(done.pop("nan", 0)), "infinite": int(done.pop("infinite", 0))}
     finite = x.size - found["nan"] - found["infinite"]
@@ -120,7 +121,9 @@ def _of_integers(x: Any) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     """A number as JSON has it."""
     found = value.item()
-    return [found.real, found.imag] if isinstance(found, complex) else found
+    if isinstance(found, complex):
+        return [found.real, found.imag]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 def shown(found: dict[str, Any]) -> list[str]:
@@ -141,7 +144,7 @@ def shown(found: dict[str, Any]) -> list[str]:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"{complex(*value):.7g}"
-    return "none: no finite elements" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
+    return "none" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def drawn(found: Bars) -> list[str]:
