@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -46,6 +47,11 @@ REFUSED = (
 EXITS = """\
 exit codes: 0 success; 1 a run failed, or what was checked is not right; 2 wrong arguments; 130 Ctrl-C
 `chunkflow COMMAND --help` says more of a command. Begin with `chunkflow demo`."""
+
+
+_TRUE = re.compile(r"\b(overwrite|resume)=True")
+_VALUE = re.compile(r"\b(budget|device)='?([\w:%]*)'?")
+"""Keywords of Python's, as messages have them, which are options here."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,7 +103,9 @@ def _line(error: BaseException) -> str:
     """An error in a line. Those of a user's function have notes, which say where."""
     parts = [str(error), *getattr(error, "__notes__", ())]
     text = " ".join(" ".join(parts).split()) or "failed"
-    return text if isinstance(error, ChunkflowError) else f"{type(error).__name__}: {text} (--debug shows more)"
+    if isinstance(error, ChunkflowError):
+        return " ".join(_VALUE.sub(r"--\1 \2", _TRUE.sub(r"--\1", text)).split())
+    return f"{type(error).__name__}: {text} (--debug shows more)"
 
 
 def _warn(message: Warning | str, *_: Any) -> None:

@@ -17,7 +17,6 @@ from chunkflow.cli.common import (
     lengths,
     output_options,
     refuse,
-    run_options,
 )
 
 TEXT = """\
@@ -38,6 +37,8 @@ def add(commands: Commands) -> None:
     add_chunks(parser)
     parser.add_argument("--shards", type=lengths, metavar="N,N,...", help="sides of zarr's shards, beside --chunks")
     parser.add_argument("--compressor", help="zstd, blosc, lz4, gzip ..., or none (default: zstd in zarr)")
+    told = "add a checksum to each chunk (zarr 3 has one without asking, unless --compressor is given)"
+    parser.add_argument("--checksum", action="store_true", help=told)
     parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of a new zarr array")
     parser.add_argument("--dtype", help="dtype of the copy, as float32; numbers are cast as by astype")
     add_output(parser)
@@ -45,15 +46,15 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Copy, or print the plan."""
-    x: Any = options.source
+    work: tuple[Any, ...] = (cf.copy, options.source)
     if options.dtype is not None:
-        x = cf.open(x).astype(_dtype(options.dtype))
+        dtype = _dtype(options.dtype)
+        work = (cf.map, lambda block: block.astype(dtype), options.source)
+    given = {"out": _place(options), "checksum": True if options.checksum else None, **output_options(options)}
     if options.explain:
-        print(cf.explain(*([x] if options.dtype else [cf.copy, x]), **run_options(options)))
+        print(cf.explain(*work, **given))
         return 0
-    copy: Any = cf.store if options.dtype else cf.copy
-    done = copy(x, _place(options), **output_options(options))
-    print(described(done, options.out))
+    print(described(work[0](*work[1:], **given), options.out))
     return 0
 
 

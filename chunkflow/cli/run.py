@@ -158,7 +158,7 @@ def _imported(text: str) -> Any:
     except (ImportError, AttributeError) as error:
         refuse(f"cannot find {text}: {error}")
     if not callable(found):
-        refuse(f"{text} is a {type(found).__name__}, and no function")
+        refuse(f"{text} is no function: its type is {type(found).__name__}")
     return found
 
 
