@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import traceback
 import warnings
@@ -16,12 +15,11 @@ from typing import Any
 
 import chunkflow as cf
 from chunkflow.cli import calibrate, completion, convert, demo, doctor, info, leftovers, rechunk, run, stats, verify
-from chunkflow.cli.common import Parser, add_debug
+from chunkflow.cli.common import Parser, add_debug, said
 from chunkflow.errors import (
     ArgumentError,
     ArgumentTypeError,
     BudgetError,
-    ChunkflowError,
     DeviceError,
     OutputExistsError,
     PlaceError,
@@ -47,11 +45,6 @@ REFUSED = (
 EXITS = """\
 exit codes: 0 success; 1 a run failed, or what was checked is not right; 2 wrong arguments; 130 Ctrl-C
 `chunkflow COMMAND --help` says more of a command. Begin with `chunkflow demo`."""
-
-
-_TRUE = re.compile(r"\b(overwrite|resume)=True")
-_VALUE = re.compile(r"\b(budget|device)='?([\w:%]*)'?")
-"""Keywords of Python's, as messages have them, which are options here."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -95,17 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if getattr(options, "debug", False) or os.environ.get("CHUNKFLOW_DEBUG", "0") != "0":
             traceback.print_exc()
-        print("chunkflow: error:", _line(error), file=sys.stderr)
+        print("chunkflow: error:", said(error), file=sys.stderr)
         return 2 if isinstance(error, REFUSED) else 1
-
-
-def _line(error: BaseException) -> str:
-    """An error in a line. Those of a user's function have notes, which say where."""
-    parts = [str(error), *getattr(error, "__notes__", ())]
-    text = " ".join(" ".join(parts).split()) or "failed"
-    if isinstance(error, ChunkflowError):
-        return " ".join(_VALUE.sub(r"--\1 \2", _TRUE.sub(r"--\1", text)).split())
-    return f"{type(error).__name__}: {text} (--debug shows more)"
 
 
 def _warn(message: Warning | str, *_: Any) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from chunkflow.core.units import format_bytes
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ChunkflowError
 
 Commands = Any
 """What ``add_subparsers`` gives. argparse has no public name for it."""
+
+
+_TRUE = re.compile(r"\b(overwrite|resume)=True")
+_VALUE = re.compile(r"\b(budget|device)='?([\w:%]*)'?")
+"""Keywords of Python's, as messages have them, which are options here."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -120,6 +126,16 @@ def described(array: Any, where: str) -> str:
     for n in array.shape:
         nbytes *= n
     return f"{where}: {array.dtype} {tuple(array.shape)}, {format_bytes(nbytes)}"
+
+
+def said(error: BaseException) -> str:
+    """An error in a line, with the notes of a user's function, and with options in the place of Python's keywords."""
+    if isinstance(error, OSError) and error.filename is not None and not isinstance(error, ChunkflowError):
+        return f"{error.filename}: {error.strerror}"
+    text = " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split()) or "failed"
+    if isinstance(error, ChunkflowError):
+        return " ".join(_VALUE.sub(r"--\1 \2", _TRUE.sub(r"--\1", text)).split())
+    return f"{type(error).__name__}: {text} (--debug shows more)"
 
 
 def refuse(message: str) -> NoReturn:

@@ -21,7 +21,7 @@ import numpy as np
 from chunkflow.api import mapping
 from chunkflow.api.reductions import sums
 from chunkflow.cli.calibrate import ScratchFiles, fastest, host_rates, profiled
-from chunkflow.cli.common import Commands, add_device, command
+from chunkflow.cli.common import Commands, add_device, command, said
 from chunkflow.core.units import format_bytes
 from chunkflow.devices import measured_rates, resolve
 from chunkflow.devices.protocol import Device
@@ -50,6 +50,9 @@ READS = 200
 
 LEAST_COPY, LEAST_DISK, LEAST_LINK, LEAST_PINNED, LEAST_DECODE = 2e9, 200e6, 10e9, 1e9, 500e6
 """Bytes per second below which a figure counts as slow."""
+
+LEAST_SHARE = 0.6
+"""Speed of all cores beside that of as many single ones, below which they count as slow."""
 
 EXTRAS = {
     "h5py": ("hdf5", "HDF5 and netCDF 4"),
@@ -130,7 +133,7 @@ def findings(device: str | None, folder: Path) -> Iterator[Finding]:
             yield from check()
         except Exception as error:
             mend = "name a directory that can be written, with --dir or TMPDIR" if isinstance(error, OSError) else ""
-            yield Finding(name, hidden(" ".join(str(error).split()) or type(error).__name__), BROKEN, mend)
+            yield Finding(name, hidden(said(error)), BROKEN, mend)
 
 
 def _memory(host: Device, x: np.ndarray) -> Iterator[Finding]:
@@ -209,6 +212,13 @@ def _codecs() -> Iterator[Finding]:
             every = 8 * CHUNK * cores() / fastest(partial(_all, threads, decode, outs), 2)
             about = f" by one core, {every / 1e9:.3g} GB/s by {cores()}"
             yield rated(f"{name} decoded", one, LEAST_DECODE, mend, about)
+    figure = f"{cores()} decode {every / one:.2g} times as fast as one"
+    if every > LEAST_SHARE * cores() * one:
+        yield Finding("cores", figure)
+    else:
+        yield Finding(
+            "cores", figure, SLOW, "other processes use them, or the container has a limit: see top and cpu.max"
+        )
 
 
 def _all(threads: ThreadPoolExecutor, work: Callable[[np.ndarray], None], outs: list[np.ndarray]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import shutil
+import sys
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,14 @@ def _text(value: Any) -> str:
     return "none" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
+def _draws_blocks() -> bool:
+    """Whether the terminal has the characters of bars."""
+    try:
+        return bool(EIGHTHS.encode(sys.stdout.encoding or "ascii"))
+    except UnicodeEncodeError:
+        return False
+
+
 def drawn(found: Bars) -> list[str]:
     """A histogram in lines: the lower edge of each bar, the bar and its count."""
     most = int(found.counts.max())
@@ -154,8 +163,9 @@ def drawn(found: Bars) -> list[str]:
     labels = [f"{edge:.{min(digits, 17)}g}" for edge in found.edges[:-1]]
     left, right = max(map(len, labels)), len(str(most))
     room = max(10, min(shutil.get_terminal_size().columns, 100) - left - right - 5)
+    block, parts = ("█", EIGHTHS) if _draws_blocks() else ("#", "########")
     lines = []
     for label, count in zip(labels, found.counts, strict=True):
         whole, part = divmod(math.ceil(8 * room * int(count) / most), 8)
-        lines.append(f"{label:>{left}} |{'█' * whole + EIGHTHS[part] * (part > 0):<{room}} {count:>{right}}")
+        lines.append(f"{label:>{left}} |{block * whole + parts[part] * (part > 0):<{room}} {count:>{right}}")
     return lines

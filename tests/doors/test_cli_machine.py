@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.compiled import CompiledDevice
+from support.devices import machine
 
 import chunkflow as cf
 from chunkflow.cli import command, doctor, info, main
@@ -57,6 +60,32 @@ def test_a_containers_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert info.machine()["container's limit"] is None
     (tmp_path / "memory.max").write_text("4000000000\n")
     assert info.machine()["container's limit"] == 4_000_000_000
+
+
+def test_info_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimpleNamespace(
+        name="cuda:0",
+        model="NVIDIA H100",
+        free_memory=lambda: 80_000_000_000,
+        machine=SimpleNamespace(decodings=(SimpleNamespace(codec="zstd"), SimpleNamespace(codec="lz4"))),
+    )
+    kind = SimpleNamespace(folder="cuda", module=SimpleNamespace(count=lambda: 1, device=lambda i: gpu))
+    monkeypatch.setattr(info, "KINDS", (kind, info.CPU))
+    monkeypatch.setattr(info.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(info, "_nvml", lambda name: {"memory": 85_000_000_000, "driver": "550", "link": "PCIe 5 x16"})
+    found = info.devices()["cuda:0"]
+    assert found["decodes"] == ["lz4", "zstd"]
+    told = info._text("cuda:0", found)
+    assert "model NVIDIA H100, free 80.00 GB, memory 85.00 GB, driver 550, link PCIe 5 x16" in told
+
+
+@pytest.mark.usefixtures("_small")
+def test_doctor_of_a_device_with_its_own_memory() -> None:
+    device = CompiledDevice(machine=machine(staged=True))
+    device.model = "NVIDIA H100"
+    found = {each.what: each for each in doctor._gpu(device, np.ones((1024, 1024), "f4"))}
+    assert {"GPU", "link, upload", "link, download", "pinned memory", "decoding on GPU"} <= found.keys()
+    assert "nvcomp" in found["decoding on GPU"].mend
 
 
 def test_info_imports_nothing_heavy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from functools import reduce
 from pathlib import Path
@@ -14,6 +15,8 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from support.compiled import CompiledDevice
+from support.devices import machine
 
 import chunkflow as cf
 from chunkflow.cli import histogram, main, stats
@@ -99,6 +102,20 @@ def test_too_large_for_doubles(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["std"] is None
     assert np.isfinite(found["histogram"]["edges"]).all()
     assert main(["stats", "x.npy"]) == 0
+
+
+def test_a_terminal_without_blocks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.arange(10))
+    monkeypatch.setattr(stats.sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert main(["stats", "x.npy"]) == 0
+    raw = stats.sys.stdout.buffer.getvalue()  # type: ignore[attr-defined]
+    assert b"###" in raw
+
+
+def test_on_a_device_with_its_own_memory() -> None:
+    found = stats.statistics(cf.open(SPOILT), device=CompiledDevice(machine=machine(staged=True)))
+    assert found["max"] == SPOILT[np.isfinite(SPOILT)].max()
+    assert sum(found["histogram"]["counts"]) == found["finite"] == SPOILT.size - 3
 
 
 def test_missing_chunks_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
