@@ -44,6 +44,7 @@ REFUSED = (
 
 EXITS = """\
 exit codes: 0 success; 1 a run failed, or what was checked is not right; 2 wrong arguments; 130 Ctrl-C
+
 `chunkflow COMMAND --help` says more of a command. Begin with `chunkflow demo`."""
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -19,14 +21,25 @@ _VALUE = re.compile(r"\b(budget|device)='?([\w:%]*)'?")
 """Keywords of Python's, as messages have them, which are options here."""
 
 
+class Help(argparse.HelpFormatter):
+    """Fills paragraphs to the width of the terminal, and keeps lines that are indented: examples and tables."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        kept = {False: lambda lines: textwrap.fill(" ".join(lines), width), True: "\n".join}
+        groups = itertools.groupby(text.splitlines(), lambda line: not line or line.startswith(" "))
+        return "\n".join(kept[is_kept](list(lines)) for is_kept, lines in groups)
+
+
 class Parser(argparse.ArgumentParser):
-    """Parser whose errors are one line, and whose help keeps the lines of its text."""
+    """Parser whose errors are one line."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        super().__init__(formatter_class=Help, **options)
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
+        if re.match(r"unrecognized arguments: [^-]", message):
+            message += ", perhaps since an option stands among the arrays: give options after them"
         self.exit(2, f"chunkflow: error: {message} (see {self.prog} --help)\n")
 
 

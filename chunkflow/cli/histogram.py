@@ -31,8 +31,8 @@ LEAST = -1074
 MOST = float(np.finfo("f8").max)
 """The last edge, at most."""
 
-COPIES = 6.0
-"""Arrays as long as a block that its counts take."""
+COPIES = 8.0
+"""Arrays as long as there are bins while two blocks' counts are merged."""
 
 Counts = tuple[Any, ...]
 """Counts of bins; and in an array of two the number of the first bin, and the exponent of their width."""

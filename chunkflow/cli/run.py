@@ -32,13 +32,15 @@ from chunkflow.engine.budget import DEFAULT
 from chunkflow.graph.nodes import Lazy
 
 TEXT = """\
-FN is one of
-  an expression    "np.sqrt(a**2 + b**2)": the inputs are a, b, c ... in their order, and x is the first; np is NumPy,
-                   cf is chunkflow. Python evaluates it: it may do whatever your own code may, so never take it from
-                   others.
-  module:function  called with each block, which is a NumPy or CuPy array, as by cf.map; with --lazy called once, with
-                   lazy arrays. NumPy's functions and chunkflow's, as chunkflow:mean, always get lazy arrays.
-                   Modules of the current directory are found."""
+FN is an expression or module:function.
+
+An expression, as "np.sqrt(a**2 + b**2)", has the names a, b, c ... for the inputs in their order, and x for the first;
+np is NumPy, cf is chunkflow. Python evaluates it: it may do whatever your own code may, so never take it from others.
+
+A function is called with each block, a NumPy or CuPy array, as by cf.map; with --lazy it is called once, with lazy
+arrays. NumPy's functions and chunkflow's, as chunkflow:mean, always get lazy arrays. Modules of the current directory
+are found.
+"""
 
 RUN = """\
 OUT is a path that ends in .zarr, .npy or .h5, or file.h5:/name; - prints a small result.
@@ -46,7 +48,7 @@ OUT is a path that ends in .zarr, .npy or .h5, or file.h5:/name; - prints a smal
   chunkflow run "np.sqrt(a**2 + b**2)" u.zarr v.zarr speed.zarr --budget 4GB
   chunkflow run "a.mean(axis=0)" speed.zarr mean.npy
   chunkflow run "np.histogram(a, bins=10, range=(0, 5))" speed.zarr -
-  chunkflow run filters:smooth speed.zarr smooth.zarr --chunks 64,64,64 --resume"""
+  chunkflow run filters:smooth speed.zarr smooth.zarr --chunks 64,64,all --resume"""
 
 EXPLAIN = """\
 The arguments are those of `chunkflow run`, so a line can be edited. Nothing is written. A function of blocks is called

@@ -185,6 +185,13 @@ def test_mistakes_are_a_line(line: list[str], told: str, folder: Path, capsys: p
     assert not list(folder.glob("c.*"))
 
 
+def test_options_among_the_arrays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "a + 1", "a.npy", "--budget", "64MB", "c.npy"]) == 0
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "a + b", "a.npy", "b.zarr", "--budget", "64MB", "d.npy"])
+    assert "give options after them" in capsys.readouterr().err
+
+
 def test_a_large_result_is_not_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(run, "MOST_PRINTED", 100)
     assert main(["run", "a", "a.npy", "-"]) == 2
