@@ -94,8 +94,8 @@ def run(options: argparse.Namespace) -> int:
         return explain(options)
     if options.trace and not hasattr(cf.Profile, "trace"):
         refuse("this version of chunkflow writes no traces: leave --trace out")
-    result = evaluated(options)
     with cf.Profile() as profile:
+        result = evaluated(options)
         if options.out == "-":
             print(_printed(result, options))
         else:
