@@ -1,4 +1,4 @@
-"""Measures the rates of a device and its host, so that plans are made for this machine.
+"""``chunkflow calibrate`` measures the rates of a device and its host, so that plans are made for this machine.
 
 Stages are measured as runs use them. On a device with its own memory, short runs are profiled, with several numbers of
 threads and sizes of pieces. On a device that shares the host's memory, all cores copy and compute at the same time.
@@ -6,6 +6,7 @@ threads and sizes of pieces. On a device that shares the host's memory, all core
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import time
@@ -22,8 +23,10 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.reductions import sums
+from chunkflow.cli.common import Commands, add_device, command, refuse
 from chunkflow.core.machine import Machine
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.devices import measured_rates, resolve
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis, analyzed
@@ -137,10 +140,10 @@ class ScratchFiles:
         with TemporaryDirectory(dir=self.folder) as folder:
             sides = max(len(x) // CHUNKS, 1), x.shape[1]
             place: dict[str, Any] = {"out": f"{folder}/new.zarr", "overwrite": True, "chunks": sides}
-            encoded = _seconds(partial(mapping.map, np.negative, numbers, **place, **options))
-            plain = _seconds(partial(mapping.map, np.negative, numbers, out=out, **options))
-            decoded = _seconds(partial(sums.sum, f"{folder}/new.zarr", **options))
-            summed = _seconds(partial(sums.sum, out, **options))
+            encoded = fastest(partial(mapping.map, np.negative, numbers, **place, **options))
+            plain = fastest(partial(mapping.map, np.negative, numbers, out=out, **options))
+            decoded = fastest(partial(sums.sum, f"{folder}/new.zarr", **options))
+            summed = fastest(partial(sums.sum, out, **options))
         seconds = {"encode": encoded - plain, "decode": decoded - summed}
         return {name: x.nbytes / max(taken * lanes, 1e-9) for name, taken in seconds.items() if taken > 0}
 
@@ -150,7 +153,7 @@ class ScratchFiles:
         with TemporaryDirectory(dir=self.folder) as folder:
             out = scratch_array(f"{folder}/new.zarr", x.shape, x.dtype, (1, x.shape[1]))
             mapping.map(np.negative, x, out=out, **options)
-            chunked, plain = (_seconds(partial(sums.sum, y, **each)) for y in (f"{folder}/new.zarr", x))
+            chunked, plain = (fastest(partial(sums.sum, y, **each)) for y in (f"{folder}/new.zarr", x))
         return max((chunked - plain) / len(x), 0.0)
 
     def disk(self, options: dict[str, Any]) -> float:
@@ -168,7 +171,39 @@ class ScratchFiles:
                 drop(file.fileno())
                 sums.sum(file.name, **options)
 
-            return array.nbytes / _seconds(cold)
+            return array.nbytes / fastest(cold)
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(commands, "calibrate", calibrate, "measure this machine's rates and keep them for later plans")
+    add_device(parser)
+    parser.add_argument("--size", default="1GB", help="bytes of the arrays it measures with (default: 1GB)")
+    parser.add_argument("--dir", type=Path, help="a directory of the disk to measure (default: for temporary files)")
+    parser.add_argument("--forget", action="store_true", help="go back to the usual rates")
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    """Measure a device and its host, and keep the rates; or forget them."""
+    found = resolve(options.device)
+    if options.forget:
+        where = measured_rates.forget(found.model)
+        print(f"forgot the rates in {where}" if where else f"no rates of {found.model} are kept")
+        return 0
+    if measured_rates.path(found.model) is None:
+        refuse(f"{measured_rates.VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
+    before = found.machine
+    result = tuned(found, parse_bytes(options.size), options.dir)
+    for name in (*measured_rates.RATES, *measured_rates.SECONDS, *measured_rates.SIZES):
+        if not getattr(result.machine, name):
+            continue  # it has none of its own, and counts as another
+        print(f"  {name:<10}{getattr(result.machine, name):>12.4g}   before {getattr(before, name):.4g}")
+    if result.missing:
+        print(f"  {result.missing}")
+    for name, analysis in result.runs.items():
+        print(f"  {name}: {analysis.runs[-1]}")
+    print(f"kept in {measured_rates.keep(result.machine, found.model)}")
+    return 0
 
 
 def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> Tuned:
@@ -182,7 +217,7 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
     out = np.zeros_like(x)
     with Budget(4 * x.nbytes if 8 * x.nbytes < device.free_memory() else "50%") as budget:
         options: dict[str, Any] = {"device": device, "budget": budget}
-        machine = _staged(device, x, out, options) if device.machine.staged else _shared(device, x, out)
+        machine = _staged(device, x, out, options) if device.machine.staged else host_rates(device, x, out)
         with _planned(device, machine):
             made = {name: getattr(files, name)(options) for name in ("create", "scatter", "separate")}
             machine = replace(machine, **made)
@@ -193,7 +228,7 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
         machine = replace(machine, multiply=_products(device), disk=disk or machine.disk)
         with _planned(device, machine):
             few = x[:BLOCKS]
-            many, one = (_seconds(partial(mapping.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
+            many, one = (fastest(partial(mapping.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
             chunks = machine.handling if machine.staged else files.handling(options)
         machine = replace(machine, overhead=max((many - one) / BLOCKS, 1e-6), handling=chunks)
         with _planned(device, machine):
@@ -216,7 +251,7 @@ def _planned(device: Device, machine: Machine) -> Iterator[None]:
         device.machine = before
 
 
-def _seconds(run: Callable[[], Any], repeats: int = 3) -> float:
+def fastest(run: Callable[[], Any], repeats: int = 3) -> float:
     """Seconds of the fastest of several runs, after a first one that does not count."""
     found = []
     for _ in range(repeats + 1):
@@ -226,7 +261,7 @@ def _seconds(run: Callable[[], Any], repeats: int = 3) -> float:
     return min(found[1:])
 
 
-def _profiled(run: Callable[[], Any], repeats: int = 1) -> Report:
+def profiled(run: Callable[[], Any], repeats: int = 1) -> Report:
     """Report of the run with the median time of several, after a first one that does not count."""
     run()
     found = []
@@ -243,7 +278,7 @@ def _written(new: Callable[[], Any]) -> float:
     Fresh memory takes longer, and so do files while others are written to the disk.
     """
     new()
-    return max(stage.rate for _ in range(2) for stage in _profiled(new).stages if stage.name == "write")
+    return max(stage.rate for _ in range(2) for stage in profiled(new).stages if stage.name == "write")
 
 
 def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
@@ -251,8 +286,8 @@ def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, A
 
     def seconds(tried: Machine) -> float:
         with _planned(device, tried):
-            total = _seconds(lambda: sums.sum(x, **options))
-            return total + _seconds(lambda: mapping.map(np.negative, x, out=out, **options))
+            total = fastest(lambda: sums.sum(x, **options))
+            return total + fastest(lambda: mapping.map(np.negative, x, out=out, **options))
 
     usual, most = device.machine, cores()
     best, least = usual, seconds(usual)
@@ -264,15 +299,15 @@ def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, A
     if seconds(best) > WORTHWHILE * seconds(usual):  # of many, one is the fastest by chance
         best = usual
     with _planned(device, best):
-        up = _profiled(lambda: sums.sum(x, **options), PROFILES)
+        up = profiled(lambda: sums.sum(x, **options), PROFILES)
         narrow = x.view("u1")[:, :1024]  # four bytes of the result for each byte of the block
-        down = _profiled(lambda: mapping.map(lambda b: b.astype("f4"), narrow, out=out, **options), PROFILES)
+        down = profiled(lambda: mapping.map(lambda b: b.astype("f4"), narrow, out=out, **options), PROFILES)
     seen = [*up.stages, *(stage for stage in down.stages if stage.name in ("download", "write"))]
     rates: dict[str, Any] = {stage.name: stage.rate for stage in seen}
     return replace(best, **rates | {"compute": _steps(device, x)})
 
 
-def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
+def host_rates(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
     """Rates of one core while all cores work."""
     lanes, rows = device.machine.lanes, BLOCK // x[0].nbytes
     slots = [(np.empty_like(x[:rows]), np.empty_like(x[:rows])) for _ in range(lanes)]
@@ -286,7 +321,7 @@ def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
                 work(start, *slots[lane])
 
         with ThreadPoolExecutor(lanes) as threads:
-            seconds = _seconds(lambda: list(threads.map(run, range(lanes))))
+            seconds = fastest(lambda: list(threads.map(run, range(lanes))))
         return len(shares[0]) * slots[0][0].nbytes / seconds
 
     return replace(
@@ -305,7 +340,7 @@ def _given(lanes: int) -> float:
         np.empty(LARGE, np.uint8).fill(0)
 
     with ThreadPoolExecutor(lanes) as threads:
-        return LARGE / _seconds(lambda: list(threads.map(take, range(lanes))))
+        return LARGE / fastest(lambda: list(threads.map(take, range(lanes))))
 
 
 def _products(device: Device) -> float:
@@ -338,6 +373,6 @@ def _called(device: Device, arrays: Sequence[np.ndarray], fn: Callable[..., Any]
                     lane.call(lambda: fn(*operands)).result()
                 lane.synchronize()
 
-            return _seconds(run) / CALLS
+            return fastest(run) / CALLS
     finally:
         lane.close()

@@ -164,7 +164,7 @@ def test_a_disk_without_room_is_named_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrate.shutil, "disk_usage", lambda where: SimpleNamespace(free=1000))
-    monkeypatch.setattr(calibrate, "_shared", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(calibrate, "host_rates", lambda *_: pytest.fail("measured"))
     with pytest.raises(ArgumentError, match=r"has 1.00 kB left, and files of .* --dir"):
         tuned(NumpyDevice(machine=cpu(2)), 4 << 20, tmp_path)
 
@@ -217,5 +217,5 @@ def test_rates_are_those_of_a_usual_run(seconds: list[float], monkeypatch: pytes
 
     monkeypatch.setattr(calibrate, "Profile", Fake)
     calls: list[None] = []
-    assert calibrate._profiled(lambda: calls.append(None), 5).seconds == 2.0
+    assert calibrate.profiled(lambda: calls.append(None), 5).seconds == 2.0
     assert len(calls) == 6

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import chunkflow as cf
-from chunkflow.cli import command
+from chunkflow.cli import command, demo
 
 SMALL = ("--shape", "20", "24", "28", "--device", "cpu")
 
@@ -44,6 +44,8 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "of the budget's",
         "agree with NumPy",
         "speed.zarr",
+        "Memory: the budget bounds",
+        "Try next:",
     ):
         assert expected in shown
     u, v, w, speed = (zarr.open_array(where / f"{name}.zarr", mode="r")[:] for name in ("u", "v", "w", "speed"))
@@ -66,7 +68,7 @@ def test_demo_touches_nobody_elses_files(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "u.zarr").write_text("precious")
     assert command.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("chunkflow: ")
+    assert error.startswith("chunkflow: error: ")
     assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["u.zarr"]
     assert (tmp_path / "u.zarr").read_text() == "precious"
@@ -86,7 +88,7 @@ def test_a_bad_budget_is_one_line(budget: str, tmp_path: Path, capsys: pytest.Ca
 def test_a_wrong_result_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "_check", lambda *_: False)
+    monkeypatch.setattr(demo, "_check", lambda *_: False)
     assert command.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 1
     assert "DO NOT AGREE" in capsys.readouterr().out
 
@@ -94,15 +96,15 @@ def test_a_wrong_result_is_found(
 def test_check_sees_a_single_wrong_element() -> None:
     shape = (4, 4, 4)
     fields = [np.ones(shape, "f4")] * 3
-    good = command.speed(*fields)
-    assert command._check(fields, good, shape)
+    good = demo.speed(*fields)
+    assert demo._check(fields, good, shape)
     bad = good.copy()
     bad[3, 3, 3] += 1e-3  # every sample region ends at the far corner, for it is larger than the array
-    assert not command._check(fields, bad, shape)
+    assert not demo._check(fields, bad, shape)
 
 
 def test_field_is_the_same_however_it_is_read() -> None:
-    field = command.Velocity((9, 10, 11), component=1)
+    field = demo.Velocity((9, 10, 11), component=1)
     everything = field[0:9, 0:10, 0:11]
     part = field[3:5, 0:10, 7:11]
     assert part.dtype == np.float32
@@ -114,7 +116,7 @@ def test_field_is_free_of_divergence() -> None:
     n = 64
     slopes = []
     for axis in range(3):
-        field = command.Velocity((n, n, n), component=axis)
+        field = demo.Velocity((n, n, n), component=axis)
         field._noise = np.zeros_like(field._noise)
         slopes.append(np.gradient(field[0:n, 0:n, 0:n].astype("f8"), axis=axis)[2:-2, 2:-2, 2:-2])
     assert np.abs(sum(slopes)).max() < 0.05 * np.abs(slopes[0]).max()

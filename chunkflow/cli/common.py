@@ -1,0 +1,156 @@
+"""What the commands share: their parsers, the options of a run, and one line for a user's mistake."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from chunkflow.core.units import format_bytes
+from chunkflow.errors import ArgumentError, ChunkflowError
+
+Commands = Any
+"""What ``add_subparsers`` gives. argparse has no public name for it."""
+
+
+_TRUE = re.compile(r"\b(overwrite|resume)=True")
+_VALUE = re.compile(r"\b(budget|device)='?([\w:%]*)'?")
+"""Keywords of Python's, as messages have them, which are options here."""
+
+
+class Help(argparse.HelpFormatter):
+    """Fills paragraphs to the width of the terminal, and keeps lines that are indented: examples and tables."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        kept = {False: lambda lines: textwrap.fill(" ".join(lines), width), True: "\n".join}
+        groups = itertools.groupby(text.splitlines(), lambda line: not line or line.startswith(" "))
+        return "\n".join(kept[is_kept](list(lines)) for is_kept, lines in groups)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors are one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=Help, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        if re.match(r"unrecognized arguments: [^-]", message):
+            message += ", perhaps since an option stands among the arrays: give options after them"
+        self.exit(2, f"chunkflow: error: {message} (see {self.prog} --help)\n")
+
+
+def command(
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], help: str, text: str = "", **options: Any
+) -> Parser:
+    """Add a command. ``run(options)`` returns the exit code; `text` is what its ``--help`` says beside `help`."""
+    description = f"{help[0].upper()}{help[1:]}.\n\n{text}".strip()
+    parser: Parser = commands.add_parser(name, help=help, description=description, **options)
+    parser.set_defaults(run=run)
+    add_debug(parser)
+    return parser
+
+
+def add_debug(parser: argparse.ArgumentParser) -> None:
+    """Add ``--debug``, which the program and each command have."""
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks of errors")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add ``--device``."""
+    parser.add_argument("--device", help="auto, cpu, cuda or cuda:N (default: CHUNKFLOW_DEVICE, else auto)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the options of whatever streams arrays."""
+    parser.add_argument("--budget", help="most device memory, as 4GB, 512MiB or 50%% (default: 80%% of what is free)")
+    add_device(parser)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options of whatever writes an array."""
+    add_run(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that exists, once the run is done")
+    parser.add_argument("--resume", action="store_true", help="go on with the same call that was killed or failed")
+    parser.add_argument("--explain", action="store_true", help="print the plan, and run nothing")
+
+
+def run_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Keywords of a run, for the library's functions."""
+    return {"budget": options.budget, "device": options.device}
+
+
+def output_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Keywords of a run that writes, for the library's functions."""
+    return {**run_options(options), "overwrite": options.overwrite, "resume": options.resume, "progress": True}
+
+
+def add_chunks(parser: argparse.ArgumentParser, **options: Any) -> None:
+    """Add ``--chunks``."""
+    told = "sides of the output's chunks, as 64,64,64; 'all' for a whole axis, 'auto' for any"
+    parser.add_argument("--chunks", type=chunks, metavar="N,N,...", help=told, **options)
+
+
+def chunks(text: str) -> Any:
+    """Chunks as the library takes them.
+
+    >>> chunks("64"), chunks("auto,64,all")
+    (64, ('auto', 64, -1))
+    """
+    sides = tuple(_side(each.strip()) for each in text.split(","))
+    return sides if len(sides) > 1 else sides[0]
+
+
+def _side(text: str) -> int | str:
+    if text in ("all", "-1"):
+        return -1
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no side of a chunk: give a number, 'all' or 'auto'")
+    return text if text == "auto" else int(text)
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """Sides of a box, all of them numbers.
+
+    >>> lengths("128,64")
+    (128, 64)
+    """
+    sides = chunks(text)
+    sides = sides if isinstance(sides, tuple) else (sides,)
+    if not all(isinstance(side, int) and side > 0 for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r} must have a number for each axis, as 128,128")
+    return sides
+
+
+def positive(text: str) -> int:
+    """An integer from 1 on."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
+
+
+def described(array: Any, where: str) -> str:
+    """An array in a line: where it is, its dtype, shape and bytes."""
+    nbytes = array.dtype.itemsize
+    for n in array.shape:
+        nbytes *= n
+    return f"{where}: {array.dtype} {tuple(array.shape)}, {format_bytes(nbytes)}"
+
+
+def said(error: BaseException) -> str:
+    """An error in a line, with the notes of a user's function, and with options in the place of Python's keywords."""
+    if isinstance(error, OSError) and error.filename is not None and not isinstance(error, ChunkflowError):
+        return f"{error.filename}: {error.strerror}"
+    text = " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split()) or "failed"
+    if isinstance(error, ChunkflowError):
+        return " ".join(_VALUE.sub(r"--\1 \2", _TRUE.sub(r"--\1", text)).split())
+    return f"{type(error).__name__}: {text} (--debug shows more)"
+
+
+def refuse(message: str) -> NoReturn:
+    """Refuse what the user wrote."""
+    raise ArgumentError(message)

@@ -1,0 +1,94 @@
+"""``chunkflow completion`` writes a script by which a shell completes commands, options and their values."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+
+from chunkflow.cli.common import Commands, command
+
+TEXT = """\
+Add a line to the shell's start-up file:
+
+  bash: eval "$(chunkflow completion bash)"
+  zsh:  eval "$(chunkflow completion zsh)"        after compinit
+  fish: chunkflow completion fish | source"""
+
+BASH = """\
+_chunkflow() {{
+    local word=$2 before=$3 words=
+    if [[ $COMP_CWORD -eq 1 ]]; then
+        words="{commands}"
+    else
+        case "${{COMP_WORDS[1]}} $before" in
+{values}
+            *) if [[ $word == -* ]]; then case "${{COMP_WORDS[1]}}" in
+{options}
+            esac; fi ;;
+        esac
+    fi
+    COMPREPLY=( $(compgen -W "$words" -- "$word") )
+}}
+complete -o default -F _chunkflow chunkflow
+"""
+
+ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+"""zsh takes bash's functions with this."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(commands, "completion", run, "write a script for a shell that completes commands", TEXT)
+    parser.add_argument("shell", choices=tuple(SHELLS), help="the shell")
+    parser.set_defaults(parsers=commands.choices)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script."""
+    print(SHELLS[options.shell](options.parsers), end="")
+    return 0
+
+
+Parsers = dict[str, argparse.ArgumentParser]
+
+
+def bash(parsers: Parsers) -> str:
+    """Script for bash."""
+    values, options = [], []
+    for name, parser in parsers.items():
+        flags = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+        options.append(f'                {name}) words="{" ".join(flags)}" ;;')
+        for action in parser._actions:
+            if action.choices is not None:
+                before = action.option_strings or [name]
+                patterns = "|".join(f'"{name} {each}"' for each in before)
+                values.append(f'            {patterns}) words="{" ".join(map(str, action.choices))}" ;;')
+    return BASH.format(commands=" ".join(parsers), values="\n".join(values), options="\n".join(options))
+
+
+def zsh(parsers: Parsers) -> str:
+    """Script for zsh."""
+    return ZSH + bash(parsers)
+
+
+def fish(parsers: Parsers) -> str:
+    """Script for fish."""
+    lines = []
+    for name, parser in parsers.items():
+        about = shlex.quote((parser.description or "").partition("\n")[0])
+        lines.append(f"complete -c chunkflow -n __fish_use_subcommand -f -a {name} -d {about}")
+        for action in parser._actions:
+            line = f"complete -c chunkflow -n '__fish_seen_subcommand_from {name}'"
+            given = f" -x -a '{' '.join(map(str, action.choices))}'" if action.choices is not None else ""
+            takes = given or (" -r" if action.nargs != 0 else "")
+            told = f" -d {shlex.quote((action.help or '').replace('%%', '%'))}"
+            flags = [flag.removeprefix("--") for flag in action.option_strings if flag.startswith("--")]
+            lines += [f"{line} -l {flag}{takes}{told}" for flag in flags]
+            if given and not action.option_strings:
+                lines.append(f"{line} -f -a '{' '.join(map(str, action.choices or ()))}'")
+    return "\n".join(lines) + "\n"
+
+
+SHELLS: dict[str, Callable[[Parsers], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
+"""What writes each shell's script."""

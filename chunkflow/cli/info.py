@@ -1,0 +1,201 @@
+"""``chunkflow info`` says what a bug report needs: versions, machine, devices, codecs and settings."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import chunkflow as cf
+from chunkflow.cli.common import Commands, command
+from chunkflow.core.units import format_bytes
+from chunkflow.devices import measured_rates
+from chunkflow.devices.registry import CPU, KINDS
+from chunkflow.errors import hidden
+from chunkflow.system import host, native
+
+TEXT = """\
+Nothing is measured: see `chunkflow doctor`. Passwords in URLs are hidden."""
+
+PACKAGES = (
+    "numpy",
+    "zarr",
+    "numcodecs",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "nvidia-ml-py",
+    "nvidia-libnvcomp-cu12",
+    "nvidia-libnvcomp-cu13",
+    "h5py",
+    "hdf5plugin",
+    "dask",
+    "distributed",
+    "xarray",
+    "fsspec",
+    "aiohttp",
+    "s3fs",
+    "gcsfs",
+    "tensorstore",
+    "torch",
+    "jax",
+)
+"""Distributions whose versions matter."""
+
+_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(commands, "info", run, "show versions, machine, devices, codecs and settings", TEXT)
+    parser.add_argument("--json", action="store_true", help="print it for programs")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is found."""
+    found = gathered()
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    for section, values in found.items():
+        print(section)
+        for name, value in values.items():
+            print(f"  {name:<22} {_text(name, value)}")
+    return 0
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(key, each)}" for key, each in value.items())
+    if isinstance(value, bool) or value is None:
+        return {None: "none", True: "yes", False: "no"}[value]
+    return format_bytes(value) if name.endswith(("memory", "free", "limit")) else str(value)
+
+
+def gathered() -> dict[str, dict[str, Any]]:
+    """All sections, of values that JSON has."""
+    return {
+        "versions": versions(),
+        "machine": machine(),
+        "devices": devices(),
+        "chunkflow": _parts(),
+        "settings": configuration(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of chunkflow, Python and the installed packages that matter. None of them is imported."""
+    found = {"chunkflow": cf.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The system, the processor, memory and the directory of temporary files."""
+    folder = tempfile.gettempdir()
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "system": platform.platform(),
+        "processor": host.processor(),
+        "cores": host.cores(),
+        "memory": pages,
+        "available memory": host.available_memory(),
+        "container's limit": _memory_limit(),
+        "temporary files": folder,
+        "temporary files free": shutil.disk_usage(folder).free,
+    }
+
+
+def _memory_limit() -> int | None:
+    with suppress(OSError, ValueError):
+        return int(_MEMORY_LIMIT.read_text())  # "max" for none
+    return None
+
+
+def devices() -> dict[str, Any]:
+    """The devices that runs can use, with their memory and kept rates; or why there is no GPU."""
+    found: dict[str, Any] = {"cpu": {"rates": _rates(CPU.module.device().model)}}
+    for kind in KINDS:
+        if kind is not CPU:
+            found.update(_tried(partial(_gpus, kind), kind.folder))
+    return found
+
+
+def _gpus(kind: Any) -> dict[str, Any]:
+    if importlib.util.find_spec("cupy") is None:
+        return {kind.folder: "CuPy is not installed"}
+    number = kind.module.count()
+    return {each.name: _gpu(each) for each in map(kind.module.device, range(number))} or {kind.folder: "no GPU"}
+
+
+def _gpu(device: Any) -> dict[str, Any]:
+    about = {"model": device.model, "free": device.free_memory()}
+    about.update(_nvml(device.name))
+    codecs = sorted({decoding.codec for decoding in device.machine.decodings})
+    return {**about, "decodes": codecs, "rates": _rates(device.model)}
+
+
+def _nvml(name: str) -> dict[str, Any]:
+    """What the driver says besides, where nvidia-ml-py is installed: memory, version, link."""
+    with suppress(Exception):
+        nvml: Any = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        card = nvml.nvmlDeviceGetHandleByIndex(int(name.partition(":")[2]))
+        generation, width = nvml.nvmlDeviceGetCurrPcieLinkGeneration(card), nvml.nvmlDeviceGetCurrPcieLinkWidth(card)
+        return {
+            "memory": int(nvml.nvmlDeviceGetMemoryInfo(card).total),
+            "driver": str(nvml.nvmlSystemGetDriverVersion()),
+            "link": f"PCIe {generation} x{width}",
+        }
+    return {}
+
+
+def _rates(model: str) -> str:
+    where = measured_rates.path(model)
+    return f"measured, in {where}" if where is not None and where.is_file() else "usual ones"
+
+
+def _parts() -> dict[str, Any]:
+    """What chunkflow has of its own: compiled loops, and decoders of the host."""
+    return {
+        "installed in": str(Path(cf.__file__).parent),
+        "compiled loops": native.staging is not None and native.chunks is not None,
+        **_tried(lambda: {"decodes itself": codecs()}, "decodes itself"),
+    }
+
+
+def codecs() -> list[str]:
+    """Codecs that the host decodes without zarr's or HDF5's own pipeline."""
+    return sorted(importlib.import_module("chunkflow.stores.codecs.registry").ZARR_2)
+
+
+def configuration() -> dict[str, Any]:
+    """Settings and where each comes from: of `chunkflow.config`, else of environment variables."""
+    with suppress(ImportError):
+        config = importlib.import_module("chunkflow.config")
+        if hasattr(config, "sources"):  # of each setting its value, and where that is from
+            return {name: hidden(f"{value} ({origin})") for name, (value, origin) in config.sources().items()}
+    named = {name: value for name, value in sorted(os.environ.items()) if name.startswith("CHUNKFLOW_")}
+    return {name: f"{hidden(value)} (environment)" for name, value in named.items()}
+
+
+def _tried(found: Callable[[], dict[str, Any]], name: str) -> dict[str, Any]:
+    """What is found, or the error instead: a bug report needs it, too."""
+    try:
+        return found()
+    except Exception as error:
+        return {name: hidden(f"{type(error).__name__}: {error}")}

@@ -1,0 +1,35 @@
+"""``chunkflow clean`` and ``chunkflow recover`` settle what runs left that were killed."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import chunkflow as cf
+from chunkflow.cli.common import Commands, command
+from chunkflow.core.units import format_bytes
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    for name, only_begun, told in (
+        ("recover", True, "finish or undo what killed runs had begun to publish"),
+        ("clean", False, "remove what killed runs left, and finish or undo what they had begun to publish"),
+    ):
+        parser = command(commands, name, partial(settle, only_begun=only_begun), told)
+        parser.add_argument("path", help="a directory, or the path or URL of an output")
+        parser.add_argument("--dry-run", action="store_true", help="say what there is, and change nothing")
+
+
+def settle(options: argparse.Namespace, *, only_begun: bool) -> int:
+    """Settle what dead runs left, and say what that was."""
+    path, dry = options.path, options.dry_run
+    found = [left for left in cf.leftovers(path) if left.is_begun or not only_begun]
+    if not dry:
+        found = list(cf.recover(path) if only_begun else cf.clean(path))
+    for left in found:
+        what = "finished or undone" if left.is_begun else "removed"
+        size = "chunks at a URL" if "://" in left.claim else format_bytes(left.nbytes)
+        print(f"{left.output or left.claim}: {size}, {'to be ' * dry}{what}")
+    print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}" if found else "nothing is left")
+    return 0

@@ -1,0 +1,189 @@
+"""``chunkflow run`` computes an expression or a function of arrays; ``chunkflow explain`` shows its plan."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import string
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import chunkflow as cf
+from chunkflow.api.operation import is_operation
+from chunkflow.cli.common import (
+    Commands,
+    add_chunks,
+    add_output,
+    add_run,
+    command,
+    described,
+    output_options,
+    positive,
+    refuse,
+    run_options,
+)
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.budget import DEFAULT
+from chunkflow.graph.nodes import Lazy
+
+TEXT = """\
+FN is an expression or module:function.
+
+An expression, as "np.sqrt(a**2 + b**2)", has the names a, b, c ... for the inputs in their order, and x for the first;
+np is NumPy, cf is chunkflow. Python evaluates it: it may do whatever your own code may, so never take it from others.
+
+A function is called with each block, a NumPy or CuPy array, as by cf.map; with --lazy it is called once, with lazy
+arrays. NumPy's functions and chunkflow's, as chunkflow:mean, always get lazy arrays. Modules of the current directory
+are found.
+"""
+
+RUN = """\
+OUT is a path that ends in .zarr, .npy or .h5, or file.h5:/name; - prints a small result.
+
+  chunkflow run "np.sqrt(a**2 + b**2)" u.zarr v.zarr speed.zarr --budget 4GB
+  chunkflow run "a.mean(axis=0)" speed.zarr mean.npy
+  chunkflow run "np.histogram(a, bins=10, range=(0, 5))" speed.zarr -
+  chunkflow run filters:smooth speed.zarr smooth.zarr --chunks 64,64,all --resume"""
+
+EXPLAIN = """\
+The arguments are those of `chunkflow run`, so a line can be edited. Nothing is written. A function of blocks is called
+with a small one.
+
+  chunkflow explain "np.sqrt(a**2 + b**2)" u.zarr v.zarr speed.zarr --budget 4GB
+  chunkflow explain "(a**2).mean()" u.zarr - --workers 256 --partition 64GB"""
+
+MOST_PRINTED = 1 << 20
+"""Elements of the largest result that is printed."""
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    parser = command(commands, "run", run, "compute an expression or a function of arrays", f"{TEXT}\n{RUN}")
+    _add_arguments(parser)
+    add_chunks(parser)
+    add_output(parser)
+    parser.add_argument("--trace", metavar="FILE", help="write when each stage was busy, for ui.perfetto.dev")
+    parser.add_argument("--report", action="store_true", help="print seconds, bytes and GB/s of each stage")
+
+    told = "show the plan of `run`: passes, blocks, bytes, memory and seconds"
+    parser = command(commands, "explain", explain, told, f"{TEXT}\n{EXPLAIN}")
+    _add_arguments(parser)
+    add_chunks(parser)
+    add_run(parser)
+    parser.add_argument("--workers", type=positive, metavar="N", help="show the tasks for so many workers of dask")
+    parser.add_argument("--partition", metavar="BYTES", help="bytes of a worker's task, as 64GB; with --workers")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fn", metavar="FN", help="an expression, or module:function")
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="arrays: .npy, zarr, x.h5:/name, or URLs")
+    parser.add_argument("out", metavar="OUT", help="where the result goes; - prints it")
+    parser.add_argument("--lazy", action="store_true", help="call module:function once, with lazy arrays")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compute the result, and store or print it."""
+    if options.explain:
+        return explain(options)
+    if options.trace and not hasattr(cf.Profile, "trace"):
+        refuse("this version of chunkflow writes no traces: leave --trace out")
+    with cf.Profile() as profile:
+        result = evaluated(options)
+        if options.out == "-":
+            print(_printed(result, options))
+        else:
+            done = _stored(result, options)
+            print(described(done, options.out), end="")
+    report = profile.report
+    if options.out != "-":
+        print(f", in {report.seconds:.3g} s; peak memory {format_bytes(report.peak)}")
+    if options.report:
+        print(report, file=sys.stderr if options.out == "-" else sys.stdout)
+    if options.trace:
+        profile.trace(options.trace)  # type: ignore[attr-defined,unused-ignore]
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Print the plan."""
+    given = run_options(options)
+    for name in ("workers", "partition"):
+        if (value := getattr(options, name, None)) is not None:
+            given[name] = value
+    if "partition" in given and "workers" not in given:
+        refuse("--partition is the size of a worker's task: give --workers too")
+    result = evaluated(options)
+    if not any(isinstance(each, Lazy) for each in _several(result)):
+        print("the result was computed at once: its length depends on the values")
+        return 0
+    print(cf.explain(result, **given))
+    return 0
+
+
+def evaluated(options: argparse.Namespace) -> Any:
+    """The result of FN: a lazy array or several, or a value where it had to be computed at once."""
+    arrays = [cf.open(path) for path in options.inputs]
+    with cf.Budget(options.budget or DEFAULT):  # of what is computed at once, as the mask of a[a > 3]
+        if _FUNCTION.fullmatch(options.fn):
+            function = _imported(options.fn)
+            if options.lazy or is_operation(function) or _is_numpy(function):
+                return function(*arrays)
+            return cf.map(function, *arrays, chunks=options.chunks)
+        return _expression(options.fn, arrays)
+
+
+def _expression(text: str, arrays: Sequence[Any]) -> Any:
+    names = dict(zip(string.ascii_lowercase, arrays, strict=False))
+    try:
+        return eval(text, {"np": np, "cf": cf, **names, "x": names.get("x", arrays[0])})
+    except Exception as error:
+        if isinstance(error, cf.ChunkflowError):
+            raise
+        refuse(f"cannot evaluate {text!r}: {type(error).__name__}: {error}")
+
+
+def _imported(text: str) -> Any:
+    name, _, function = text.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(name)
+        for part in function.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        refuse(f"cannot find {text}: {error}")
+    if not callable(found):
+        refuse(f"{text} is no function: its type is {type(found).__name__}")
+    return found
+
+
+def _is_numpy(function: Any) -> bool:
+    return isinstance(function, np.ufunc) or str(getattr(function, "__module__", "")).partition(".")[0] == "numpy"
+
+
+def _stored(result: Any, options: argparse.Namespace) -> Any:
+    if len(_several(result)) > 1:
+        refuse(f"{options.fn} gives {len(result)} arrays, and OUT takes one: pick it, as ({options.fn})[0]")
+    if isinstance(result, Lazy):
+        return cf.store(result, options.out, chunks=options.chunks, **output_options(options))
+    return cf.copy(np.asarray(result), options.out, chunks=options.chunks, **output_options(options))
+
+
+def _printed(result: Any, options: argparse.Namespace) -> str:
+    several = _several(result)
+    for each in several:
+        if np.size(each) > MOST_PRINTED:
+            refuse(f"the result has the shape {each.shape}, which is too much to print: name a file as OUT")
+    done = cf.compute(*several, progress=True, **run_options(options))
+    return "\n".join(map(str, done if len(several) > 1 else [done]))
+
+
+def _several(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)

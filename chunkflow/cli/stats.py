@@ -1,0 +1,171 @@
+"""``chunkflow stats`` reads an array once, and shows its extremes, mean, standard deviation, histogram and gaps."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+from typing import Any
+
+import numpy as np
+
+import chunkflow as cf
+from chunkflow.cli.common import Commands, add_run, command, described, run_options
+from chunkflow.cli.histogram import Bars, bars, histogram
+from chunkflow.engine.trace import Observer, observing
+from chunkflow.stores.protocol import gaps_of
+
+TEXT = """\
+The array is read once, also for the histogram: its range is found and its bins are counted in the same pass. Their
+width is a power of two, so edges are not the extremes. NaN and infinities are counted, and left out of all else. Of
+complex numbers extremes, deviation and histogram are those of the absolute value. --json has finer bins, and null for
+what does not exist or is too large for a double.
+
+  chunkflow stats speed.zarr
+  chunkflow stats run.h5:/fields/u --json"""
+
+BARS = 20
+"""Most bars that are drawn."""
+
+EIGHTHS = " ▏▎▍▌▋▊▉"
+"""Parts of a block of a bar, in eighths."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(commands, "stats", run, "read an array once: extremes, mean, deviation, histogram, NaN", TEXT)
+    parser.add_argument("source", metavar="FILE", help="any array: .npy, zarr, x.h5:/name, or a URL")
+    parser.add_argument("--json", action="store_true", help="print it for programs")
+    add_run(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the array, and print what was found."""
+    x = cf.open(options.source)
+    found = statistics(x, **run_options(options))
+    shape = {"dtype": str(x.dtype), "shape": list(x.shape)}
+    if options.json:
+        print(json.dumps({"source": options.source, **shape, **found}, indent=1))
+        return 0
+    print(described(x, options.source))
+    print("\n".join(shown(found)))
+    return 0
+
+
+class GapCounter(Observer):
+    """Counts the chunks that a run found missing."""
+
+    wants_spans = False
+
+    def __init__(self) -> None:
+        self._gaps: list[Any] = []
+
+    def started(self, plan: Any, run: Any = None) -> None:
+        self._gaps += [gaps for _, gaps in gaps_of(run.sources)] if run is not None else []
+
+    def finished(self, error: BaseException | None, peak: int) -> None:
+        return
+
+    @property
+    def missing(self) -> int:
+        """Missing chunks so far."""
+        return sum(gaps.number for gaps in self._gaps)
+
+
+def statistics(x: Any, **options: Any) -> dict[str, Any]:
+    """Statistics of a lazy array from one pass: Python's numbers, None where there are none."""
+    kind = x.dtype.kind
+    counter, done = GapCounter(), dict[str, Any]()
+    if x.size:
+        with observing(counter):
+            done = cf.compute(_of_floats(x) if kind in "fc" else _of_integers(x), progress=True, **options)
+    counted = bars(done.pop("histogram")) if done else Bars(np.zeros(1), np.zeros(0, np.int64))
+    found = {"elements": x.size, "nan": int(done.pop("nan", 0)), "infinite": int(done.pop("infinite", 0))}
+    finite = x.size - found["nan"] - found["infinite"]
+    found["finite"] = finite
+    for name in ("min", "max", "mean", "std"):
+        found[name] = _number(done[name]) if finite else None
+    found["of"] = "abs" if kind == "c" else "value"
+    found["missing_chunks"] = counter.missing
+    found["histogram"] = {"edges": counted.edges.tolist(), "counts": counted.counts.tolist()}
+    return found
+
+
+def _of_floats(x: Any) -> dict[str, Any]:
+    """Lazy statistics of finite elements. Means are those of the numbers, all else of absolute values, if complex."""
+    is_finite = np.isfinite(x)
+    size = abs(x) if x.dtype.kind == "c" else x
+    finite, wide = np.where(is_finite, size, np.nan), "c16" if x.dtype.kind == "c" else "f8"
+    return {
+        "nan": np.isnan(x).sum(),
+        "infinite": (~(is_finite | np.isnan(x))).sum(),
+        "min": cf.nanmin(finite),
+        "max": cf.nanmax(finite),
+        "mean": cf.nanmean(np.where(is_finite, x, np.nan), dtype=wide),
+        "std": cf.nanstd(finite, dtype="f8"),
+        "histogram": histogram(size),
+    }
+
+
+def _of_integers(x: Any) -> dict[str, Any]:
+    return {
+        "min": cf.min(x),
+        "max": cf.max(x),
+        "mean": cf.mean(x, dtype="f8"),
+        "std": cf.std(x, dtype="f8"),
+        "histogram": histogram(x.astype("u1") if x.dtype.kind == "b" else x),
+    }
+
+
+def _number(value: Any) -> Any:
+    """A number as JSON has it."""
+    found = value.item()
+    if isinstance(found, complex):
+        return [found.real, found.imag]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def shown(found: dict[str, Any]) -> list[str]:
+    """Lines for a terminal."""
+    lines = []
+    for name in ("min", "max", "mean", "std"):
+        label = f"|x| {name}" if found["of"] == "abs" and name != "mean" else name
+        lines.append(f"{label:<9}{_text(found[name])}")
+    for name, label in (("nan", "NaN"), ("infinite", "infinite")):
+        share = f" ({found[name] / found['elements']:.2%})" if found[name] else ""
+        lines.append(f"{label:<9}{found[name]}{share}")
+    if found["missing_chunks"]:
+        lines.append(f"missing  {found['missing_chunks']} chunks, which read as the fill value")
+    edges, counts = (np.asarray(found["histogram"][name]) for name in ("edges", "counts"))
+    return [*lines, "", *drawn(Bars(edges, counts).fewer(BARS))] if len(counts) else lines
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{complex(*value):.7g}"
+    return "none" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def _draws_blocks() -> bool:
+    """Whether the terminal has the characters of bars."""
+    try:
+        return bool(EIGHTHS.encode(sys.stdout.encoding or "ascii"))
+    except UnicodeEncodeError:
+        return False
+
+
+def drawn(found: Bars) -> list[str]:
+    """A histogram in lines: the lower edge of each bar, the bar and its count."""
+    most = int(found.counts.max())
+    digits = max(3, math.ceil(math.log10(max(abs(found.edges).max() / (found.edges[1] - found.edges[0]), 1))) + 2)
+    labels = [f"{edge:.{min(digits, 17)}g}" for edge in found.edges[:-1]]
+    left, right = max(map(len, labels)), len(str(most))
+    room = max(10, min(shutil.get_terminal_size().columns, 100) - left - right - 5)
+    block, parts = ("█", EIGHTHS) if _draws_blocks() else ("#", "########")
+    lines = []
+    for label, count in zip(labels, found.counts, strict=True):
+        whole, part = divmod(math.ceil(8 * room * int(count) / most), 8)
+        lines.append(f"{label:>{left}} |{block * whole + parts[part] * (part > 0):<{room}} {count:>{right}}")
+    return lines

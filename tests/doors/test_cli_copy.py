@@ -1,0 +1,113 @@
+"""`chunkflow copy`, `convert` and `rechunk`: what they write is read by other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from chunkflow.cli import main
+
+X = np.random.default_rng(0).integers(0, 1000, (8, 16, 16)).astype("f4") / 8
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str]) -> str:
+    told = capsys.readouterr().err
+    assert told.startswith("chunkflow: error: ")
+    assert told.count("\n") == 1
+    return told
+
+
+def test_round_trip(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "x.npy", "x.zarr", "--chunks", "4,8,all", "--shards", "8,16,16", "--compressor", "gzip"]) == 0
+    assert capsys.readouterr().out == "x.zarr: float32 (8, 16, 16), 8.19 kB\n"
+    stored = zarr.open_array("x.zarr", mode="r")
+    assert (stored.chunks, stored.shards) == ((4, 8, 16), (8, 16, 16))
+    assert type(stored.compressors[0]).__name__ == "GzipCodec"
+    np.testing.assert_array_equal(stored[...], X)
+    assert main(["convert", "x.zarr", "x.h5:/run/x", "--compressor", "gzip", "--chunks", "4,8,8"]) == 0
+    with h5py.File("x.h5") as file:
+        assert (file["run/x"].chunks, file["run/x"].compression) == ((4, 8, 8), "gzip")
+        np.testing.assert_array_equal(file["run/x"][...], X)
+    assert main(["convert", "x.h5", "back.bin", "--format", "npy", "--dtype", "f8"]) == 0
+    back = np.load("back.bin")
+    assert back.dtype == "f8"
+    np.testing.assert_array_equal(back, X)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [([], "zstd"), (["--compressor", "none"], "none"), (["--zarr-format", "2"], "zstd")]
+)
+def test_compressors_of_zarr(options: list[str], name: str) -> None:
+    assert main(["copy", "x.npy", "x.zarr", *options]) == 0
+    stored = zarr.open_array("x.zarr", mode="r")
+    assert stored.metadata.zarr_format == (2 if "2" in options else 3)
+    kinds = [type(codec).__name__.lower() for codec in stored.compressors]
+    assert any("zstd" in kind for kind in kinds) == (name == "zstd")
+    np.testing.assert_array_equal(stored[...], X)
+
+
+def test_a_checksum(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "x.npy", "x.zarr", "--compressor", "zstd", "--checksum"]) == 0
+    assert main(["verify", "x.zarr"]) == 0
+    assert "crc32c" in capsys.readouterr().out
+
+
+def test_overwrite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "x.npy", "y.npy"]) == 0
+    assert main(["copy", "x.npy", "y.npy"]) == 2
+    assert "--overwrite" in refused(capsys)
+    assert main(["copy", "x.npy", "y.npy", "--overwrite", "--dtype", "i4"]) == 0
+    np.testing.assert_array_equal(np.load("y.npy"), X.astype("i4"))
+
+
+def test_rechunk(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rechunk", "x.npy", "r.zarr", "--chunks", "all,4,4"]) == 0
+    assert "chunks (8, 4, 4)" in capsys.readouterr().out
+    stored = zarr.open_array("r.zarr", mode="r")
+    assert stored.chunks == (8, 4, 4)
+    np.testing.assert_array_equal(stored[...], X)
+
+
+@pytest.mark.parametrize("options", [[], ["--dtype", "f8"]])
+def test_plans_write_nothing(options: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "x.npy", "y.zarr", "--chunks", "4,4,4", "--explain", *options]) == 0
+    assert "in chunks (4, 4, 4)" in capsys.readouterr().out
+    assert main(["rechunk", "x.npy", "y.zarr", "--chunks", "4,4,4", "--explain"]) == 0
+    assert "1 pass" in capsys.readouterr().out
+    assert [path.name for path in folder.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["copy", "none.npy", "y.npy"], "there is no array under"),
+        (["copy", "x.npy", "y.npy", "--dtype", "nonsense"], "no dtype"),
+        (["copy", "x.npy", "y.zarr", "--compressor", "nope"], "no codec"),
+        (["copy", "x.npy", "y.npy", "--chunks", "4,4,4"], "which takes order="),
+        (["copy", "x.npy", "y.zarr", "--chunks", "4,4"], "2 entries"),
+        (["rechunk", "x.npy", "y.npy", "--chunks", "4,4,4"], "has no chunks"),
+    ],
+)
+def test_mistakes_are_a_line(line: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line) == 2
+    assert told in refused(capsys)
+    assert [path.name for path in folder.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.parametrize("given", ["--chunks=4,0,4", "--chunks=4,x", "--shards=4,all", "--chunks="])
+def test_sides_that_are_none(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["copy", "x.npy", "y.zarr", given])
+    refused(capsys)

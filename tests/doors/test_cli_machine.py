@@ -1,0 +1,217 @@
+"""`chunkflow info`, `doctor` and `completion`; and how the program ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.compiled import CompiledDevice
+from support.devices import machine
+
+import chunkflow as cf
+from chunkflow.cli import command, doctor, info, main
+from chunkflow.system import native
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.delenv("CHUNKFLOW_DEBUG", raising=False)
+
+
+def test_info_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    assert f"chunkflow              {cf.__version__}" in told
+    assert f"numpy                  {np.__version__}" in told
+    assert "zstd" in told
+
+
+def test_info_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CHUNKFLOW_EXAMPLE", "s3://me:secret@host/x")
+    assert main(["info", "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert "secret" not in shown
+    found = json.loads(shown)
+    assert found["versions"]["python"] == sys.version.split()[0]
+    assert found["machine"]["cores"] >= 1
+    assert found["machine"]["memory"] > 1 << 28
+    assert found["chunkflow"]["compiled loops"] == (native.staging is not None)
+
+
+def test_info_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Any:
+        raise OSError("driver is gone")
+
+    monkeypatch.setattr(info, "codecs", fail)
+    assert info.gathered()["chunkflow"]["decodes itself"] == "OSError: driver is gone"
+
+
+def test_a_containers_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "_MEMORY_LIMIT", tmp_path / "memory.max")
+    assert info.machine()["container's limit"] is None
+    (tmp_path / "memory.max").write_text("max\n")
+    assert info.machine()["container's limit"] is None
+    (tmp_path / "memory.max").write_text("4000000000\n")
+    assert info.machine()["container's limit"] == 4_000_000_000
+
+
+def test_info_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimpleNamespace(
+        name="cuda:0",
+        model="NVIDIA H100",
+        free_memory=lambda: 80_000_000_000,
+        machine=SimpleNamespace(decodings=(SimpleNamespace(codec="zstd"), SimpleNamespace(codec="lz4"))),
+    )
+    kind = SimpleNamespace(folder="cuda", module=SimpleNamespace(count=lambda: 1, device=lambda i: gpu))
+    monkeypatch.setattr(info, "KINDS", (kind, info.CPU))
+    monkeypatch.setattr(info.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(info, "_nvml", lambda name: {"memory": 85_000_000_000, "driver": "550", "link": "PCIe 5 x16"})
+    found = info.devices()["cuda:0"]
+    assert found["decodes"] == ["lz4", "zstd"]
+    told = info._text("cuda:0", found)
+    assert "model NVIDIA H100, free 80.00 GB, memory 85.00 GB, driver 550, link PCIe 5 x16" in told
+
+
+@pytest.mark.usefixtures("_small")
+def test_doctor_of_a_device_with_its_own_memory() -> None:
+    device = CompiledDevice(machine=machine(staged=True))
+    device.model = "NVIDIA H100"
+    found = {each.what: each for each in doctor._gpu(device, np.ones((1024, 1024), "f4"))}
+    assert {"GPU", "link, upload", "link, download", "pinned memory", "decoding on GPU"} <= found.keys()
+    assert "nvcomp" in found["decoding on GPU"].mend
+
+
+def test_info_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from chunkflow.cli import main; main(['info']);"
+        "print(*(name for name in ('cupy', 'dask', 'h5py', 'xarray', 'torch') if name in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not done.stderr.strip()
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "NBYTES", 4 << 20)
+    monkeypatch.setattr(doctor, "CHUNK", 64 << 10)
+    monkeypatch.setattr(doctor, "READS", 3)
+
+
+@pytest.mark.usefixtures("_small")
+def test_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--dir", str(tmp_path), "--json"]) == 0
+    found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+    for name in ("memory", "disk, written", "disk, read", "compiled loops", "zstd decoded", "calibration"):
+        assert found[name]["verdict"] in ("ok", "slow", "missing")
+        assert bool(found[name]["mend"]) == (found[name]["verdict"] != "ok")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("_small")
+def test_doctor_exits_with_1_if_something_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--dir", str(tmp_path / "none")]) == 1
+    told = capsys.readouterr().out
+    assert "broken   disk" in told
+    assert "--dir" in told
+
+
+def test_doctor_says_what_mends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(native, "staging", None)
+    (found,) = doctor._compiled(tmp_path)
+    assert (found.verdict, "compiler" in found.mend) == ("missing", True)
+    monkeypatch.setenv("CHUNKFLOW_COMPILED", "0")
+    (found,) = doctor._compiled(tmp_path)
+    assert found.mend == "unset CHUNKFLOW_COMPILED"
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    assert {each.mend for each in doctor._packages()} >= {'pip install "chunkflow-stream[hdf5]"'}
+
+
+COMPLETED = [
+    (["ru"], "run"),
+    (["copy", "--form"], "--format"),
+    (["copy", "--format", "h"], "hdf5"),
+    (["convert", "--format", "h"], "hdf5"),
+    (["completion", "z"], "zsh"),
+    (["stats", "x"], ""),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), COMPLETED)
+def test_bash_completes(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    given = " ".join(words)
+    before = ["chunkflow", *words][-2]
+    script = (
+        f"{capsys.readouterr().out}\nCOMP_WORDS=(chunkflow {given}); COMP_CWORD={len(words)}\n"
+        f'_chunkflow chunkflow "{words[-1]}" "{before}"; echo "${{COMPREPLY[@]}}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+    assert not done.stderr
+
+
+def test_scripts_of_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    assert capsys.readouterr().out.startswith("autoload")
+    assert main(["completion", "fish"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("complete -c chunkflow -n ") for line in lines)
+    assert any("-l format -x -a 'zarr npy hdf5'" in line for line in lines)
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    (commands,) = command.parser()._subparsers._group_actions  # type: ignore[union-attr]
+    assert len(commands.choices) == 14  # type: ignore[arg-type]
+    for name in commands.choices:  # type: ignore[union-attr]
+        with pytest.raises(SystemExit, match="0"):
+            main([name, "--help"])
+        shown = capsys.readouterr().out
+        assert f"usage: chunkflow {name.replace('convert', 'copy')}" in shown
+        assert max(map(len, shown.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("line", [["frobnicate"], ["run"], ["stats", "x.npy", "--budget"], ["demo", "--size", "0"]])
+def test_wrong_arguments_exit_with_2(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(line)
+    told = capsys.readouterr().err
+    assert told.startswith("chunkflow: error: ")
+    assert told.count("\n") == 1
+
+
+def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(info, "gathered", stop)
+    assert main(["info"]) == 130
+
+
+def test_a_broken_pipe_is_quiet() -> None:
+    line = f"{sys.executable} -m chunkflow completion fish | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "141"
+    assert not done.stderr
+
+
+def test_warnings_are_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import warnings
+
+    def warn() -> Any:
+        warnings.warn("watch\nout", UserWarning, stacklevel=1)
+        return {}
+
+    monkeypatch.setattr(info, "gathered", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["info"]) == 0
+    assert capsys.readouterr().err == "chunkflow: warning: watch out\n"

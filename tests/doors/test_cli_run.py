@@ -1,0 +1,223 @@
+"""`chunkflow run` and `explain`: results are NumPy's, and what the user got wrong is one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+from chunkflow.cli import main, run
+
+A = np.random.default_rng(0).random((8, 12, 16)).astype("f4")
+B = A[::-1].copy()
+
+MODULE = """
+import os
+def plus(block):
+    return block + 1
+def broken(block):
+    raise ZeroDivisionError("no way")
+def fragile(block):
+    if os.path.exists("stop") and (block == 7).any():
+        raise OSError("gone")
+    return block + 1
+def anomaly(x):
+    return x - x.mean()
+NUMBER = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with two arrays and a module, which the process is in."""
+    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.delitem(sys.modules, "filters", raising=False)
+    np.save("a.npy", A)
+    zarr.create_array("b.zarr", data=B, chunks=(4, 12, 16))
+    Path("filters.py").write_text(MODULE)
+    return tmp_path
+
+
+def error_of(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of the last error."""
+    told = capsys.readouterr().err
+    assert told.startswith("chunkflow: error: ")
+    assert told.count("\n") == 1
+    return told
+
+
+@pytest.mark.parametrize("out", ["c.npy", "c.zarr", "c.h5", "c.h5:/run/c"])
+def test_an_expression_is_stored(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "np.sqrt(a**2 + b**2)", "a.npy", "b.zarr", out, "--budget", "64MB"]) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: float32 (8, 12, 16), 6.14 kB, in ")
+    if out.endswith("npy"):
+        found = np.load(out)
+    elif out.endswith("zarr"):
+        found = np.asarray(zarr.open_array(out, mode="r")[...])
+    else:
+        with h5py.File("c.h5") as file:
+            found = file[out.partition(":")[2] or "data"][...]
+    np.testing.assert_allclose(found, np.sqrt(A**2 + B**2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        ("a.mean(dtype='f8')", A.mean(dtype="f8")),
+        ("x.max() - b.min()", A.max() - B.min()),
+        ("(a > b).sum()", (A > B).sum()),
+        ("numpy:amax", A.max()),
+        ("chunkflow:min", A.min()),
+    ],
+)
+def test_a_small_result_is_printed(fn: str, expected: float, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = ["a.npy"] if ":" in fn else ["a.npy", "b.zarr"]
+    assert main(["run", fn, *inputs, "-"]) == 0
+    assert float(capsys.readouterr().out) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_several_results_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "np.histogram(a, bins=2, range=(0, 1))", "a.npy", "-"]) == 0
+    counts, edges = np.histogram(A, bins=2, range=(0, 1))
+    assert capsys.readouterr().out == f"{counts}\n{edges}\n"
+
+
+def test_what_is_computed_at_once_is_stored_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "cf.unique(a > 0.5)", "a.npy", "u.npy"]) == 0
+    np.testing.assert_array_equal(np.load("u.npy"), [False, True])
+    capsys.readouterr()
+    assert main(["explain", "cf.unique(a > 0.5)", "a.npy", "-"]) == 0
+    assert "computed at once" in capsys.readouterr().out
+
+
+def test_a_function_gets_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "filters:plus", "a.npy", "p.zarr", "--chunks", "4,4,all", "--report"]) == 0
+    stored = zarr.open_array("p.zarr", mode="r")
+    assert stored.chunks == (4, 4, 16)
+    np.testing.assert_array_equal(stored[...], A + 1)
+    assert "overlap efficiency" in capsys.readouterr().out
+
+
+def test_a_function_gets_lazy_arrays_if_that_is_asked_for() -> None:
+    assert main(["run", "filters:anomaly", "a.npy", "d.npy", "--lazy"]) == 0
+    np.testing.assert_allclose(np.load("d.npy"), A - A.mean(), atol=1e-6)
+
+
+def test_chunks_of_an_expression() -> None:
+    assert main(["run", "a + 1", "a.npy", "p.zarr", "--chunks", "4,12,8"]) == 0
+    assert zarr.open_array("p.zarr", mode="r").chunks == (4, 12, 8)
+
+
+def test_overwrite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "a + 1", "a.npy", "p.npy"]) == 0
+    assert main(["run", "a + 2", "a.npy", "p.npy"]) == 2
+    assert "p.npy exists: pass --overwrite" in error_of(capsys)
+    assert main(["run", "a + 2", "a.npy", "p.npy", "--overwrite"]) == 0
+    np.testing.assert_array_equal(np.load("p.npy"), A + 2)
+
+
+def test_resume_goes_on_with_a_run_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.zeros((6, 4, 4), "f4")
+    x[4] = 7
+    zarr.create_array("x.zarr", data=x, chunks=(1, 4, 4))
+    Path("stop").touch()
+    line = ["run", "filters:fragile", "x.zarr", "p.zarr", "--chunks", "1,4,4"]
+    assert main([*line, "--resume"]) == 1
+    assert "gone" in error_of(capsys)
+    Path("stop").unlink()
+    assert main(line) == 2
+    assert "give --resume to the same call" in error_of(capsys)
+    assert main([*line, "--resume"]) == 0
+    np.testing.assert_array_equal(zarr.open_array("p.zarr", mode="r")[...], x + 1)
+
+
+@pytest.mark.parametrize("verb", [["run", "--explain"], ["explain"]])
+@pytest.mark.parametrize("fn", ["np.sqrt(a)", "filters:plus"])
+def test_a_plan_is_printed_and_nothing_is_written(
+    verb: list[str], fn: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name for path in folder.iterdir()}
+    assert main([*verb, fn, "a.npy", "p.zarr", "--budget", "8MB"]) == 0
+    told = capsys.readouterr().out
+    assert "1 pass: 6.14 kB read" in told
+    assert "of 8.00 MB" in told
+    assert {path.name for path in folder.iterdir()} - {"__pycache__"} == before
+
+
+def test_a_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "a.mean()", "a.npy", "-", "--workers", "2", "--partition", "2kB"]) == 0
+    assert "tasks on 2 workers" in capsys.readouterr().out
+    assert main(["explain", "a.mean()", "a.npy", "-", "--partition", "2kB"]) == 2
+    assert "--workers" in error_of(capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["np.sqr(a)", "a.npy", "c.npy"], "no attribute 'sqr'"),
+        (["a +", "a.npy", "c.npy"], "SyntaxError"),
+        (["a + c", "a.npy", "b.zarr", "c.npy"], "name 'c' is not defined"),
+        (["int('x')", "a.npy", "c.npy"], "cannot evaluate"),
+        (["a", "none.npy", "c.npy"], "there is no array under"),
+        (["a", "a.npy", "c.what"], "cannot tell the format"),
+        (["a", "a.npy", "none/c.npy"], "there is no directory"),
+        (["a", "a.npy", "c.npy", "--budget", "9999999TB"], "less than 2**63"),
+        (["a", "a.npy", "c.npy", "--budget", "much"], "cannot read 'much' as bytes"),
+        (["a.mean()", "a.npy", "-", "--budget", "1kB"], "raise --budget to at least"),
+        (["a", "a.npy", "c.npy", "--device", "tpu"], "unknown device"),
+        (["np.modf(a)", "a.npy", "c.npy"], "gives 2 arrays"),
+        (["filters:none", "a.npy", "c.npy"], "cannot find filters:none"),
+        (["nowhere:none", "a.npy", "c.npy"], "cannot find nowhere:none"),
+        (["filters:NUMBER", "a.npy", "c.npy"], "no function"),
+    ],
+)
+def test_mistakes_are_a_line(line: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *line]) == 2
+    assert told in error_of(capsys)
+    assert not list(folder.glob("c.*"))
+
+
+def test_options_among_the_arrays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "a + 1", "a.npy", "--budget", "64MB", "c.npy"]) == 0
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "a + b", "a.npy", "b.zarr", "--budget", "64MB", "d.npy"])
+    assert "give options after them" in capsys.readouterr().err
+
+
+def test_a_large_result_is_not_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(run, "MOST_PRINTED", 100)
+    assert main(["run", "a", "a.npy", "-"]) == 2
+    assert "(8, 12, 16)" in error_of(capsys)
+
+
+def test_a_function_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "filters:broken", "a.npy", "c.npy"]) == 1
+    told = error_of(capsys)
+    assert "ZeroDivisionError: no way" in told
+    assert "in block (0, 0, 0)" in told
+    assert main(["run", "filters:broken", "a.npy", "c.npy", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_traceback_by_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CHUNKFLOW_DEBUG", "1")
+    assert main(["run", "np.sqr(a)", "a.npy", "-"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_trace_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["run", "a + 1", "a.npy", "c.npy", "--trace", "trace.json"])
+    if hasattr(cf.Profile, "trace"):
+        assert code == 0
+        assert json.loads(Path("trace.json").read_text())
+    else:
+        assert code == 2
+        assert "--trace" in error_of(capsys)
