@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan
     from chunkflow.api.statistics.group_reduce import groupby_reduce
     from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
+    from chunkflow.core.config import config
 
 __version__ = "0.1.0"
 
@@ -105,6 +106,7 @@ __all__ = [
     "compress",
     "compute",
     "concatenate",
+    "config",
     "convolve",
     "copy",
     "corrcoef",
@@ -198,6 +200,7 @@ _LATER = {
     "chunkflow.api.adapters": ("jax", "torch"),
     "chunkflow.api.apply_ufunc": ("apply_ufunc",),
     "chunkflow.api.leftovers": ("clean", "leftovers", "recover"),
+    "chunkflow.core.config": ("config",),
     "chunkflow.api.rearrange.rechunk": ("RechunkPlan", "rechunk", "rechunk_plan"),
     "chunkflow.api.statistics.group_reduce": ("groupby_reduce",),
     "chunkflow.api.statistics.groups": ("LabelStatistics", "label_statistics"),

@@ -147,7 +147,7 @@ def chunks(
     budget: BudgetLike = None,
     chunks: Chunks = None,
     device: Any = None,
-    progress: ProgressLike = False,
+    progress: ProgressLike = None,
 ) -> ChunkStream:
     """Iterate over an array's blocks on the device, prefetched, for a loop of one's own.
 

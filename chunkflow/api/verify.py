@@ -91,7 +91,7 @@ class Verification:
         return "\n".join(lines)
 
 
-def verify(path: Any, *, progress: ProgressLike = False) -> Verification:
+def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
     """Read all of a stored array chunk by chunk, and report damage.
 
     Nothing is written. Each core reads and decodes a chunk at a time.

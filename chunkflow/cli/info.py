@@ -81,7 +81,8 @@ def _text(name: str, value: Any) -> str:
         return ", ".join(f"{key} {_text(key, each)}" for key, each in value.items())
     if isinstance(value, bool) or value is None:
         return {None: "none", True: "yes", False: "no"}[value]
-    return format_bytes(value) if name.endswith(("memory", "free", "limit")) else str(value)
+    sized = isinstance(value, int) and name.endswith(("memory", "free", "limit"))
+    return format_bytes(value) if sized else str(value)
 
 
 def gathered() -> dict[str, dict[str, Any]]:
@@ -184,13 +185,14 @@ def codecs() -> list[str]:
 
 
 def configuration() -> dict[str, Any]:
-    """Settings and where each comes from: of `chunkflow.config`, else of environment variables."""
-    with suppress(ImportError):
-        config = importlib.import_module("chunkflow.config")
-        if hasattr(config, "sources"):  # of each setting its value, and where that is from
-            return {name: hidden(f"{value} ({origin})") for name, (value, origin) in config.sources().items()}
-    named = {name: value for name, value in sorted(os.environ.items()) if name.startswith("CHUNKFLOW_")}
-    return {name: f"{hidden(value)} (environment)" for name, value in named.items()}
+    """Settings and where each comes from, and other variables of the environment."""
+    found = {name: hidden(f"{value} ({origin})") for name, (value, origin) in cf.config.sources().items()}
+    found |= dict.fromkeys(cf.config.unknown(), "no such setting, in a file")
+    settings = {f"CHUNKFLOW_{name.upper()}" for name in found}
+    for name, value in sorted(os.environ.items()):
+        if name.startswith("CHUNKFLOW_") and name not in settings:
+            found[name] = f"{hidden(value)} (environment)"
+    return found
 
 
 def _tried(found: Callable[[], dict[str, Any]], name: str) -> dict[str, Any]:

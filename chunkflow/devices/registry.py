@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from functools import cache
 from typing import Any, NamedTuple
 
+from chunkflow.core.settings import setting
 from chunkflow.devices.protocol import Device
 from chunkflow.errors import ArgumentTypeError, DeviceError
 
-VARIABLE = "CHUNKFLOW_DEVICE"
 """Environment variable with the device to use where none is asked for."""
 
 
@@ -53,7 +52,7 @@ def resolve(spec: str | int | Device | None = None) -> Device:
     ----------
     spec : str, int, Device or None
         ``"cpu"``; ``"cuda"`` (the first GPU), ``"cuda:1"`` or an ordinal; ``"auto"``: the first GPU if there
-        is one, else the CPU. None means the environment variable ``CHUNKFLOW_DEVICE``, else ``"auto"``.
+        is one, else the CPU. None means the setting ``device``.
 
     Raises
     ------
@@ -66,7 +65,7 @@ def resolve(spec: str | int | Device | None = None) -> Device:
     'cpu'
     """
     if spec is None:
-        spec = os.environ.get(VARIABLE) or "auto"
+        spec = setting("device")
     if isinstance(spec, bool) or not isinstance(spec, str | int):
         if not isinstance(spec, bool) and hasattr(spec, "lane") and hasattr(spec, "machine"):
             return spec
@@ -78,7 +77,8 @@ def resolve(spec: str | int | Device | None = None) -> Device:
         if match is None and not (spec == "auto" and is_present(kind)):
             continue
         try:
-            found: Device = kind.module.device(*(int(n) for n in (match.groups() if match else ()) if n))
+            cores = (setting("threads"),) if kind is CPU and setting("threads") else ()
+            found: Device = kind.module.device(*cores, *(int(n) for n in (match.groups() if match else ()) if n))
         except ImportError as error:
             raise DeviceError(f"device {spec!r} {kind.error.format(error=error)}") from error
         return found

@@ -9,6 +9,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 from chunkflow.core import markup
+from chunkflow.core.settings import setting
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.common import WORKER
 from chunkflow.devices.protocol import Device, Pool
@@ -244,7 +245,7 @@ def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator
     elif shared is not None:
         yield Lease(shared, device, _cap=budget)
     else:
-        own = Budget(DEFAULT if budget is None else budget)
+        own = Budget(setting("budget") if budget is None else budget)
         try:
             yield Lease(own, device, is_own=True)
         finally:

@@ -19,8 +19,9 @@ import numpy as np
 
 from chunkflow import devices
 from chunkflow.core.grid import Region
+from chunkflow.core.settings import setting
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import Budget, bytes_left, imposed, lease
+from chunkflow.engine.budget import DEFAULT, Budget, bytes_left, imposed, lease
 from chunkflow.engine.options import Options
 from chunkflow.errors import BudgetError
 from chunkflow.stores import checksums
@@ -135,7 +136,7 @@ def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | Non
 
 def _is_tight(options: Options, nbytes: int) -> bool:
     """Whether some pass might not fit the budget."""
-    if options.budget is None and ROOMY * nbytes <= SURELY_FREE:
+    if options.budget is None and setting("budget") == DEFAULT and ROOMY * nbytes <= SURELY_FREE:
         shared = lease(None, devices.resolve(options.device))
         with shared as leased:
             if leased.is_own:

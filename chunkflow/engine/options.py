@@ -26,7 +26,7 @@ class Options:
     workspace: float | None = None
     device: Any = None
     overwrite: bool = False
-    progress: ProgressLike = False
+    progress: ProgressLike = None
     out_chunks: Chunks = None
     sync: bool | None = None
     resume: bool = False

@@ -23,6 +23,7 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
+from chunkflow.core.settings import temporary_directory
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
 from chunkflow.engine.completion import PendingOutput, settled, together
@@ -118,7 +119,8 @@ class Evaluation:
             if not folder:
                 import tempfile  # not at the top: it takes 2 ms
 
-                made = stack.enter_context(tempfile.TemporaryDirectory(prefix="chunkflow-", ignore_cleanup_errors=True))
+                options: dict[str, Any] = {"prefix": "chunkflow-", "ignore_cleanup_errors": True}
+                made = stack.enter_context(tempfile.TemporaryDirectory(dir=temporary_directory(), **options))
                 folder.append(Path(made))
             return str(folder[0] / f"{next(numbers)}.npy")
 

@@ -6,7 +6,6 @@ their code. Arrays that have a name are opened again where the message arrives, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -14,7 +13,8 @@ from typing import Any, cast
 import numpy as np
 
 from chunkflow.core.grid import Shape
-from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.core.settings import setting
+from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentTypeError, ReadError
 from chunkflow.graph.nodes import Lazy, MadeBy, Node, SourceNode, interned
 from chunkflow.graph.sources import Unchanged, View, check_unchanged
@@ -22,9 +22,6 @@ from chunkflow.stores.file.memmap import mapped_file
 from chunkflow.stores.identity import Identity
 from chunkflow.stores.registry import named_source
 from chunkflow.stores.views.shared import Mapped
-
-VARIABLE, MOST = "CHUNKFLOW_PICKLED", "64MB"
-"""Environment variable for the bytes of an array in memory up to which it travels in a message, and its default."""
 
 
 @dataclass(frozen=True)
@@ -186,12 +183,12 @@ def _named(source: Any) -> Any:
     if (found := mapped_file(source)) is not None:
         return Mapped(*found, source.shape, source.strides, source.dtype)
     values = source[tuple(slice(None) if step else slice(0, 1) for step in source.strides)]
-    most = parse_bytes(os.environ.get(VARIABLE, MOST))
+    most = setting("message_limit")
     if values.nbytes > most:
         raise ArgumentTypeError(
             f"an expression of an array of {format_bytes(values.nbytes)} in memory is not pickled: each message would "
             f"hold the array. Save it, by np.save or to_zarr(), and open the file in its place. Up to "
-            f"{format_bytes(most)} travel; {VARIABLE} in the environment sets another limit"
+            f"{format_bytes(most)} travel; chunkflow.config.set(message_limit=) sets another limit"
         )
     return source if values.shape == source.shape else SentMemory(values.copy(), source.shape)
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from chunkflow.core.settings import setting
 from chunkflow.errors import ArgumentError
 from chunkflow.system.context import run_variable
 
@@ -20,14 +21,14 @@ def said() -> bool | None:
 
 
 def wanted(*, default: bool) -> bool:
-    """Whether an array that is created now gets checksums; `default` where the call does not say."""
-    asked = _wanted.get()
-    return default if asked is None else asked
+    """Whether an array that is created now gets checksums; `default` where neither the call nor a setting says."""
+    found = next((asked for asked in (_wanted.get(), setting("checksum")) if asked is not None), default)
+    return bool(found)
 
 
 def refuse_if_wanted(path: str, why: str) -> None:
     """Refuse an output that can have no checksums, if the call asks for them."""
-    if wanted(default=False):
+    if _wanted.get():
         raise ArgumentError(f"checksum=True: {path} would have none, since {why}. Write a .zarr, or leave it out")
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
+from chunkflow.core.settings import setting
 from chunkflow.errors import WriteError
 from chunkflow.stores.failures import translated
 from chunkflow.stores.protocol import Publishing, Sink
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
 from chunkflow.system import interrupts
-
-VARIABLE = "CHUNKFLOW_SYNC"
-"""Environment variable: 1 asks that new outputs be on the disk, where a call does not say."""
 
 
 def commit_all(sinks: Sequence[Sink], *, sync: bool | None = None) -> tuple[Any, ...]:
@@ -26,9 +23,9 @@ def commit_all(sinks: Sequence[Sink], *, sync: bool | None = None) -> tuple[Any,
     Parameters
     ----------
     sync : bool, optional
-        Whether what is new is on the disk at the end; as `VARIABLE` says by default.
+        Whether what is new is on the disk at the end; as the setting says by default.
     """
-    synced = os.environ.get(VARIABLE, "0") not in ("", "0") if sync is None else bool(sync)
+    synced = setting("sync") if sync is None else bool(sync)
     hidden = {i: cast(Publishing, sink) for i, sink in enumerate(sinks) if hasattr(sink, "published")}
     found = {i: sink.commit() for i, sink in enumerate(sinks) if i not in hidden}
     claims: dict[int, Claim] = {}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
+from chunkflow.core.settings import temporary_directory
 from chunkflow.errors import ArgumentError, OutputExistsError
 from chunkflow.system.files import open_regular, remove_tree
 
@@ -94,9 +95,7 @@ def scratch_place(path: str, purpose: str) -> str:
     For an output that is no file it is an unused one in the system's temporary directory.
     """
     if not os.path.isabs(path):
-        import tempfile  # not at the top: it takes 2 ms
-
-        path = os.path.join(tempfile.gettempdir(), f"chunkflow.{os.urandom(16).hex()}")
+        path = os.path.join(temporary_directory(), f"chunkflow.{os.urandom(16).hex()}")
     above, marks = os.path.dirname(path), ("zarr.json", ".zgroup", ".zarray")
     while above != os.path.dirname(above) and (
         above.endswith(".zarr")
@@ -132,10 +131,9 @@ def _lasting_place(output: str, purpose: str) -> str:
     """
     if "://" in output:
         import hashlib
-        import tempfile
 
         name = hashlib.sha256(os.fsencode(output)).hexdigest()[:32]
-        return os.path.join(tempfile.gettempdir(), f"chunkflow.{name}.{purpose}")
+        return os.path.join(temporary_directory(), f"chunkflow.{name}.{purpose}")
     place = scratch_place(output, purpose)
     if os.path.dirname(place) == os.path.dirname(output):
         return place

@@ -773,9 +773,8 @@ def test_a_budget_of_many_blocks_gives_the_same_bits_as_one(place: Place) -> Non
     assert many.tobytes() == one.tobytes()
 
 
-def test_the_environment_variable_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
-    assert cf.explain(np.sqrt, np.ones(4)).machine.staged is False
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "toaster")
-    with pytest.raises(errors.DeviceError, match="toaster"):
+def test_the_setting_names_the_device() -> None:
+    with cf.config.set(device="cpu"):
+        assert cf.explain(np.sqrt, np.ones(4)).machine.staged is False
+    with cf.config.set(device="toaster"), pytest.raises(errors.DeviceError, match="toaster"):
         cf.map(np.sqrt, np.ones(4))

@@ -382,11 +382,10 @@ def test_long_lists_and_tables_count_in_the_budget(name: str, tmp_path: Path) ->
         call(caught.value.smallest + 200_000)
 
 
-def test_a_mask_beside_other_indices_picks_no_more_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_beside_other_indices_picks_no_more_than_memory_holds() -> None:
     x = cf.open(X)
     same(x[x[:, 0, 0, 0] > 300, :, 2:5].compute(device="cpu"), X[X[:, 0, 0, 0] > 300, :, 2:5])
-    monkeypatch.setenv("CHUNKFLOW_ASARRAY", "15")
-    with pytest.raises(errors.UnsupportedError, match="index by the mask alone"):
+    with cf.config.set(array_limit=15), pytest.raises(errors.UnsupportedError, match="index by the mask alone"):
         x[x[:, 0, 0, 0] >= 0, 0]
 
 

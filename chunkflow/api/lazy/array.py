@@ -347,7 +347,7 @@ class Array(Collection):
 
     # -- What runs it ---------------------------------------------------------------------------------------------
 
-    def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = False) -> Any:
+    def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
         """The result as a NumPy array, or scalar; see `chunkflow.compute`."""
         return compute(self, budget=budget, device=device, progress=progress)
 
@@ -358,7 +358,7 @@ class Array(Collection):
         chunks: Chunks = None,
         budget: BudgetLike = None,
         device: Any = None,
-        progress: ProgressLike = False,
+        progress: ProgressLike = None,
         overwrite: bool = False,
         sync: bool | None = None,
         resume: bool = False,
@@ -382,7 +382,7 @@ class Array(Collection):
         *,
         budget: BudgetLike = None,
         device: Any = None,
-        progress: ProgressLike = False,
+        progress: ProgressLike = None,
         overwrite: bool = False,
         sync: bool | None = None,
         resume: bool = False,

@@ -44,7 +44,7 @@ def coarsen(
     out: Any = None,
     budget: BudgetLike = None,
     device: Any = None,
-    progress: ProgressLike = False,
+    progress: ProgressLike = None,
     overwrite: bool = False,
     sync: bool | None = None,
     resume: bool = False,

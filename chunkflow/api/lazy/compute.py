@@ -36,7 +36,7 @@ from chunkflow.stores.foreign.xarray import held
 from chunkflow.system import interrupts
 
 
-def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = False) -> Any:
+def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
     """Compute expressions, all of them in as few passes over their sources as there can be.
 
     Parameters
@@ -83,7 +83,7 @@ def store(
     chunks: Chunks = None,
     budget: BudgetLike = None,
     device: Any = None,
-    progress: ProgressLike = False,
+    progress: ProgressLike = None,
     overwrite: bool = False,
     sync: bool | None = None,
     resume: bool = False,

@@ -98,7 +98,7 @@ def label_statistics(
     chunks: Chunks = None,
     budget: BudgetLike = None,
     device: Any = None,
-    progress: ProgressLike = False,
+    progress: ProgressLike = None,
 ) -> MultiPass:
     """Statistics of the values that have the same label, for all labels in one pass over both arrays.
 

@@ -43,7 +43,7 @@ def map_overlap(
     chunks: Chunks = None,
     workspace: float | None = None,
     device: Any = None,
-    progress: ProgressLike = False,
+    progress: ProgressLike = None,
     overwrite: bool = False,
     sync: bool | None = None,
     resume: bool = False,

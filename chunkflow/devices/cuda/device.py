@@ -25,6 +25,7 @@ from chunkflow.core.halo import fill
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, rounded, uncounted
 from chunkflow.core.pieces import Piece
+from chunkflow.core.settings import setting
 from chunkflow.devices import rates
 from chunkflow.devices.common import DeviceDefaults, Done
 from chunkflow.devices.cuda import hints, nvcomp
@@ -283,7 +284,9 @@ class CupyDevice(DeviceDefaults):
         self.job_queue, self._device = JobQueue if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
         self._streams: dict[bool, list[tuple[int, Any]]] = {False: [], True: []}
         self.pinned: Any = pinned_buffers(self.attach, runtime.hostRegister, runtime.hostUnregister)
-        self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
+        piece = setting("piece")
+        rated = machine or replace(kept(rates.gpu(), self.model), **({"piece": piece} if piece else {}))
+        self.machine = replace(rated, decodings=nvcomp.decodings(self))
         self._lock = threading.Lock()
         self._made = 0  # streams
         self._in_process: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from chunkflow.core.settings import setting
 from chunkflow.engine import trace
 from chunkflow.engine.options import ProgressLike
 from chunkflow.engine.trace import Observer, Trace
@@ -77,7 +78,7 @@ def make(progress: ProgressLike) -> Observer | None:
     Returns
     -------
     Observer or None
-        None for False and None.
+        None for False.
 
     Raises
     ------
@@ -91,7 +92,8 @@ def make(progress: ProgressLike) -> Observer | None:
     >>> type(make(print)).__name__
     'Progress'
     """
-    if progress is None or progress is False:
+    progress = setting("progress") if progress is None else progress
+    if progress is False:
         return None
     if progress is True or progress == "always":
         return _Bar(always=progress == "always")

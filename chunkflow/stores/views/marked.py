@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, count, fit, regions, shape_of, shift, whole
+from chunkflow.core.settings import temporary_directory
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentTypeError, WriteError
@@ -225,13 +226,13 @@ def _zeros(number: int, dtype: np.dtype, *, filed: bool) -> np.ndarray:
     if not number:
         return np.zeros(0, dtype)
     try:
-        with tempfile.TemporaryFile(prefix="chunkflow-") as file:
+        with tempfile.TemporaryFile(prefix="chunkflow-", dir=temporary_directory()) as file:
             file.truncate(number * dtype.itemsize)
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, number * dtype.itemsize)
             return np.memmap(file, dtype, "r+", shape=(number,))
     except OSError as error:
-        folder = tempfile.gettempdir()
+        folder = temporary_directory()
         raise WriteError(f"marks of {number * dtype.itemsize} bytes in {folder}: {error}", path=folder) from error
 
 
