@@ -48,8 +48,8 @@ def test_names_in_files_that_are_none_are_found(tmp_path: Path) -> None:
     ("name", "value"),
     [
         ("bugdet", "1GB"), ("budget", "4 XB"), ("budget", -1), ("budget", None), ("device", 1.5), ("device", True),
-        ("threads", 0), ("threads", "two"), ("threads", True), ("sync", "perhaps"), ("checksum", 2), ("array_limit", "-1"),
-        ("temporary_directory", "/no/such/place"), ("progress", "sometimes"),
+        ("threads", 0), ("threads", "two"), ("threads", True), ("sync", "perhaps"), ("checksum", 2),
+        ("array_limit", "-1"), ("temporary_directory", "/no/such/place"), ("progress", "sometimes"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_and_nothing_is_set(name: str, value: Any) -> None:
