@@ -5,11 +5,13 @@ This is the only module that imports tqdm, and only when a bar is asked for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from chunkflow.core.settings import setting
 from chunkflow.engine import trace
+from chunkflow.engine.observe import log
 from chunkflow.engine.options import ProgressLike
 from chunkflow.engine.trace import Observer, Trace
 from chunkflow.errors import ArgumentTypeError
@@ -38,11 +40,12 @@ class Progress(Observer):
 
 
 class _Bar(Progress):
-    """A tqdm bar: share done, bytes per second and the time left."""
+    """A tqdm bar: share done, bytes per second and the time left. In a notebook it is one of the notebook's."""
 
     def __init__(self, *, always: bool) -> None:
         super().__init__(self._show)
-        self._disable = False if always else None  # None: tqdm shows nothing where stderr is no terminal
+        # None: tqdm shows nothing where stderr is no terminal, as it is none in a notebook.
+        self._disable = False if always or "ipykernel" in sys.modules else None
         self._bar: Any = None
 
     def _show(self, done: int, total: int) -> None:
@@ -51,13 +54,14 @@ class _Bar(Progress):
         self._bar.update(done - self._bar.n)
 
     def _opened(self, total: int) -> Any:
-        from tqdm import tqdm
+        from tqdm.auto import tqdm
 
         class Bar(tqdm):  # type: ignore[misc]
             monitor_interval = 0  # tqdm's monitor is a thread that would outlive the run
 
-        # miniters=1: blocks are few and may take long, so each one is shown.
-        return Bar(desc="chunkflow", total=total, unit="B", unit_scale=True, miniters=1, disable=self._disable)
+        # miniters=1: blocks are few and may take long, so each one is shown. Of bars inside another none is left.
+        how = {"unit": "B", "unit_scale": True, "miniters": 1, "leave": None, "dynamic_ncols": True}
+        return Bar(desc="chunkflow", total=total, disable=self._disable, **how)
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         bar, self._bar = self._bar, None
@@ -105,6 +109,7 @@ def make(progress: ProgressLike) -> Observer | None:
 
 
 def watching(progress: ProgressLike) -> Trace:
-    """The trace of a run: the observers of the context, and the progress bar."""
-    shown = make(progress)
-    return Trace([*trace.active(), *([shown] if shown is not None else [])])
+    """The trace of a run: the observers of the context, the progress bar, and the log."""
+    shown, told = make(progress), log.logger()
+    own = [*([] if shown is None else [shown]), *([] if told is None else [log.Logged(told)])]
+    return Trace([*trace.active(), *own])

@@ -52,7 +52,8 @@ def test_nobody_is_told_unless_he_asks() -> None:
             with contextlib.suppress(TypeError, ValueError):  # no function
                 told += [(name, p.default) for p in inspect.signature(call).parameters.values() if p.name == "progress"]
     assert {"Options", "compute", "store", "map", "map_overlap", "label_statistics"} <= {name for name, _ in told}
-    assert {default for _, default in told} == {False}
+    assert {default for _, default in told} == {None}
+    assert cf.config.get("progress") is False
 
 
 def test_quiet_off_a_terminal() -> None:
