@@ -16,7 +16,7 @@ NAME = "chunkflow"
 
 
 def logger() -> Any:
-    """The logger, if anybody listens; else None. A program that has not loaded `logging`, which takes 2 ms, does not."""
+    """The logger, if anybody listens; else None. Who has not loaded `logging`, which takes 2 ms, does not."""
     logging = sys.modules.get("logging")
     found = None if logging is None else logging.getLogger(NAME)
     return found if found is not None and found.isEnabledFor(logging.INFO) else None  # type: ignore[union-attr]
