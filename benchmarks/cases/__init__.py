@@ -75,6 +75,9 @@ ROWS: dict[str, Row] = {
     "rechunk": _on_cpu("zarr from slabs to columns, two budgets", "-", FASTER, "dask, cubed", 27 / 128),
     "remote": _on_cpu("zarr behind a slow server to sum", "32 requests", "-", "dask, zarr", 0.25, latency=0.05),
     "cluster": _on_cpu("map, sum, stencil on worker processes", "-", FASTER, "dask", 0.5, workers=2, plane=512),
+    "advice": Row(
+        "faults that are planted, and whether advice names them", "-", "all; what-ifs within 25 %", "-", gib=0.125
+    ),
     "accuracy": _on_cpu("errors of float32 sums, means, variances", "exact arithmetic", "-", "NumPy", 1e8 / 2**28),
 }
 STANDARD = [name for name, row in ROWS.items() if row.standard]

@@ -69,6 +69,8 @@ class Prepared:
     sync: bool | None = None
     call: Mapping[str, str] | None = None
     """What the call is, if a later one may go on with it."""
+    replan: Callable[..., Plan] | None = None
+    """``replan(budget, specs=...)`` plans it again; its operands are as they are by default."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,10 @@ def _plan(
                 raise
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
+
+    def replan(budget: int, specs: Sequence[ArraySpec] = tuple(stated.specs)) -> Plan:
+        return make_plan(nest, specs, outputs, machine, budget, **known)
+
     call: Mapping[str, str] | None = None
     if (passes := current()) is not None:
         call = passes.call(plan, device)
@@ -221,7 +227,7 @@ def _plan(
             **said_of(targets),
         }
     return Prepared(
-        plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync, call
+        plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync, call, replan
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_STAT = Path("/proc/stat")
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -58,6 +59,14 @@ def _waited() -> float:
     if _waits.fd is None:
         return 0.0
     return int(os.pread(_waits.fd, 128, 0).split()[1]) / 1e9
+
+
+def processor_seconds() -> float:
+    """Seconds of the processor that all processes of this machine have taken; 0 where that is not told."""
+    with suppress(OSError, ValueError):
+        user, nice, system, _, _, irq, softirq, steal = map(int, _STAT.read_text().split(maxsplit=9)[1:9])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def cores() -> int:

@@ -13,6 +13,7 @@ from chunkflow.core.markup import Printed
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
+from chunkflow.engine.observe.advice import Advice
 from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.observe.report import Report
 from chunkflow.engine.prepare import Prepared
@@ -160,7 +161,11 @@ class Analysis(Printed):
 
     def __str__(self) -> str:
         parts = [f"{replace(run.plan, predicted=run.predicted)}\n  {run}" for run in self.runs]
-        return "\n".join([*parts, str(self.report)])
+        return "\n".join([*parts, str(self.report), *([str(self.advice())] if self.report.seen else [])])
+
+    def advice(self) -> Advice:
+        """See `Report.advice`."""
+        return self.report.advice()
 
 
 class _RunTimer(Observer):

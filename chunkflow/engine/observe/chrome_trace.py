@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from chunkflow.engine.observe.timeline import Timeline, WatchedRun
+from chunkflow.engine.observe.timeline import Timeline
+from chunkflow.engine.observe.watched_run import WatchedRun
 
 
 def write(path: str | Path, line: Timeline, runs: Sequence[WatchedRun]) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from chunkflow.core import markup
 from chunkflow.engine.observe.report import Report
-from chunkflow.engine.observe.timeline import Timeline, WatchedRun
+from chunkflow.engine.observe.timeline import Timeline
+from chunkflow.engine.observe.watched_run import WatchedRun
 from chunkflow.engine.trace import STAGES
 
 PACKAGES = ("chunkflow-stream", "numpy", "cupy-cuda12x", "cupy-cuda13x", "zarr", "numcodecs", "h5py", "dask")

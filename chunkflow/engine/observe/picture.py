@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from chunkflow.engine.observe.report import Report
-from chunkflow.engine.observe.timeline import Timeline, WatchedRun
+from chunkflow.engine.observe.timeline import Timeline
+from chunkflow.engine.observe.watched_run import WatchedRun
 from chunkflow.engine.trace import STAGES
 from chunkflow.errors import UnsupportedError
 

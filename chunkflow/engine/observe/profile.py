@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from contextlib import AbstractContextManager
@@ -11,72 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from chunkflow.engine.observe import chrome_trace, page, picture
+from chunkflow.engine.observe.busy import Busy
 from chunkflow.engine.observe.report import Report, StageReport
-from chunkflow.engine.observe.timeline import Timeline, WatchedRun
+from chunkflow.engine.observe.timeline import Timeline
+from chunkflow.engine.observe.watched_run import WatchedRun
 from chunkflow.engine.trace import STAGES, Observer, Stage, observing
 from chunkflow.errors import ChunkflowError
 
-_SPANS_KEPT = 4096
 _NOTES_KEPT = 32
 _RUNS_KEPT = 256
-
-
-class Busy:
-    """Length of the union of time spans, in bounded memory.
-
-    Spans arrive in roughly the order of their ends, overlapping where several threads work at once.
-    When too many of them are disjoint, the older half is added up and forgotten; the part of a later
-    span that lies before what was forgotten is dropped. So the length is exact as long as no span
-    outlasts thousands of its neighbours, and never too large.
-
-    Examples
-    --------
-    >>> busy = Busy()
-    >>> for start, stop in [(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)]:
-    ...     busy.add(start, stop)
-    >>> busy.seconds
-    4.0
-    """
-
-    def __init__(self, keep: int = _SPANS_KEPT) -> None:
-        self._keep = keep
-        self._spans: list[tuple[float, float]] = []
-        self._forgotten = 0.0  # seconds of the spans that ended at or before the watermark
-        self._watermark = -math.inf
-
-    def add(self, start: float, stop: float) -> None:
-        """Count the time from `start` to `stop`, in seconds on any one clock."""
-        start = max(start, self._watermark)
-        if stop <= start:
-            return
-        self._spans.append((start, stop))
-        if len(self._spans) > self._keep:
-            self._spans = _union(self._spans)
-            half = len(self._spans) // 2
-            if half > self._keep // 4:  # few are left where spans touch, and then all can stay
-                self._forgotten += _length(self._spans[:half])
-                self._watermark = self._spans[half - 1][1]
-                del self._spans[:half]
-
-    @property
-    def seconds(self) -> float:
-        """Seconds in at least one span."""
-        return self._forgotten + _length(_union(self._spans))
-
-
-def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Disjoint spans, in order, that cover the same time."""
-    merged: list[tuple[float, float]] = []
-    for start, stop in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged
-
-
-def _length(spans: list[tuple[float, float]]) -> float:
-    return math.fsum(stop - start for start, stop in spans)
 
 
 class Profile(Observer):
@@ -142,12 +84,14 @@ class Profile(Observer):
             self._open += 1
             self._runs += 1
             if len(self._passes) < _RUNS_KEPT:
-                self._passes.append(WatchedRun(plan, now))
+                self._passes.append(WatchedRun.begun(plan, run, now))
 
     def span(
         self, stage: Stage, start: float, stop: float, nbytes: int, block: int | None = None, lane: int | None = None
     ) -> None:
         with self._lock:
+            if self._passes and self._runs <= _RUNS_KEPT:
+                self._passes[-1].add(stage, start, stop, nbytes)
             self.timeline.add(stage, start, stop, nbytes, block=block, lane=lane, run=self._runs - 1)
             if stage not in self._busy:
                 self._busy[stage], self._nbytes[stage] = Busy(), 0
@@ -170,7 +114,7 @@ class Profile(Observer):
             self._peak = max(self._peak, peak)
             under_way = [one for one in self._passes if one.stop is None]
             if under_way:  # of those that are nested, the inner one ends first
-                under_way[-1].stop = now
+                under_way[-1].ended(now)
             if self._open == 0:
                 self._seconds += now - self._since
 
@@ -189,6 +133,7 @@ class Profile(Observer):
                 runs=self._runs,
                 peak=self._peak,
                 notes=tuple(self._notes),
+                seen=tuple([one.seen for one in self._passes if one.stop is not None]),
             )
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chunkflow.core import markup
 from chunkflow.core.units import format_bytes
+from chunkflow.engine.observe.advice import Advice, Seen, advised
 from chunkflow.engine.trace import Stage
+from chunkflow.errors import ChunkflowError
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Report:
         Most bytes of device memory taken at once by any of them.
     notes : tuple of str
         Notes of the runs, each once.
+    seen : tuple of chunkflow.engine.observe.advice.Seen
+        What is known of the runs that ended, of the first 256.
     """
 
     stages: tuple[StageReport, ...]
@@ -56,6 +60,28 @@ class Report:
     runs: int
     peak: int
     notes: tuple[str, ...] = ()
+    seen: tuple[Seen, ...] = field(default=(), repr=False, compare=False)
+
+    def advice(self) -> Advice:
+        """Why the longest of the runs took as long as it did, and what would make it shorter; print it.
+
+        Raises
+        ------
+        ChunkflowError
+            No run has ended yet.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import chunkflow as cf
+        >>> with cf.Profile() as profile:
+        ...     y = cf.map(np.sqrt, np.ones((64, 64)), device="cpu")
+        >>> profile.report.advice().bound_by in ("read", "compute", "write")
+        True
+        """
+        if not self.seen:
+            raise ChunkflowError("there is no run to give advice on: none has ended")
+        return advised(max(self.seen, key=lambda run: run.seconds))
 
     @property
     def bound_by(self) -> Stage | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from chunkflow.engine.observe.watched_run import WatchedRun
 from chunkflow.engine.trace import STAGES, Stage
-from chunkflow.planner.plan import Plan
 
 MOST = 1 << 17
 """Spans that are kept, of 56 bytes each. Later ones are counted."""
@@ -33,20 +31,6 @@ class Span(NamedTuple):
 
 
 FIELDS = len(Span._fields)
-
-
-@dataclass
-class WatchedRun:
-    """A run's plan, and when it began and ended, in seconds of `time.perf_counter`."""
-
-    plan: Plan
-    start: float
-    stop: float | None = None
-
-    @property
-    def end(self) -> float:
-        """When it ended; now, if it is under way."""
-        return time.perf_counter() if self.stop is None else self.stop
 
 
 class Timeline:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import chunkflow as cf
 from chunkflow.engine import trace
-from chunkflow.engine.observe.profile import Busy, Profile
+from chunkflow.engine.observe.busy import Busy
+from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.observe.report import Report, StageReport
 from chunkflow.errors import ChunkflowError
 

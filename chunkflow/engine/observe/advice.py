@@ -1,0 +1,347 @@
+"""Why a run took as long as it did: the stage that bounds it, causes with their figures, and what changes would bring.
+
+Causes are told by what was seen of the run, its spans, the process's and the machine's processor time, and by its plan.
+What other budgets and chunks would bring is planned anew. The run's time is scaled by the ratio of the two plans'
+predictions, so that what the model does not know of the function counts in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from chunkflow.core.markup import Printed
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
+from chunkflow.errors import ChunkflowError
+from chunkflow.planner.plan import Plan
+
+Replan = Callable[..., Plan]
+"""``replan(budget, specs=..., machine=...)`` plans the run again; operands and rates are the run's own by default."""
+
+LEAST = 0.15
+"""Share of a run that a cause has to explain."""
+
+SMALL_CHUNK, HANDLING = 256 << 10, 40e-6
+"""Bytes of a small chunk, and seconds that a chunk costs besides its bytes where that was not measured."""
+
+SLOW_LINK = 12e9
+"""Bytes per second below which a link is slow: a PCIe slot of the fourth generation gives twice as many."""
+
+NEW_PAGES = 2e9
+"""Bytes per second at which a core is given memory that it has not used, where that was not measured."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a run.
+
+    Attributes
+    ----------
+    plan : Plan
+    seconds : float
+    busy, spent, moved : mapping
+        Of each stage the seconds in which anybody was in it, the sum of all threads' seconds, and the bytes.
+    processor : float
+        Seconds of the processor that this process took, in all threads.
+    others : float
+        Those that other processes took meanwhile.
+    cores : int
+    cold : int
+        Bytes of the files that were not in memory before.
+    replan : callable, optional
+    """
+
+    plan: Plan
+    seconds: float
+    busy: Mapping[str, float]
+    spent: Mapping[str, float]
+    moved: Mapping[str, int]
+    processor: float
+    others: float = 0.0
+    cores: int = 1
+    cold: int = 0
+    replan: Replan | None = None
+
+    @property
+    def bound_by(self) -> str:
+        """The busiest stage."""
+        return max(self.busy, key=lambda name: self.busy[name], default="nothing")
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether so many seconds are a large part of the run."""
+        return seconds >= LEAST * self.seconds
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run is slow: a `name`, what was seen, and what mends it."""
+
+    name: str
+    seen: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The seconds that the run would take after a change, as far as plans can tell."""
+
+    change: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Advice(Printed):
+    """Why a run took as long as it did; print it.
+
+    Attributes
+    ----------
+    seconds : float
+    bound_by : str
+        The busiest stage.
+    busy : float
+        Its share of the run.
+    roofline : float or None
+        Its rate, of the rate that this machine is known to have; None where no bytes went through it.
+    causes : tuple of Cause
+    what_ifs : tuple of WhatIf
+        Changes that would bring something, the best one first.
+    """
+
+    seconds: float
+    bound_by: str
+    busy: float
+    roofline: float | None
+    causes: tuple[Cause, ...]
+    what_ifs: tuple[WhatIf, ...]
+
+    def __str__(self) -> str:
+        reached = "" if self.roofline is None else f", at {self.roofline:.0%} of what this machine is known to reach"
+        lines = [f"{self.seconds:.3g} s, bound by {self.bound_by}, which was busy for {self.busy:.0%} of it{reached}"]
+        for cause in self.causes:
+            lines += [f"  {cause.name}: {cause.seen}", f"    {cause.remedy}"]
+        if not self.causes:
+            lines.append("  nothing that is known to slow runs down was seen")
+        lines += [f"  with {each.change} about {each.seconds:.3g} s" for each in self.what_ifs]
+        return "\n".join(lines)
+
+
+def advised(run: Seen) -> Advice:
+    """Advice on a run."""
+    stage = run.bound_by
+    known = getattr(run.plan.machine, stage, 0.0)
+    busy = run.busy.get(stage, 0.0)
+    moved = run.moved.get(stage, 0)
+    roofline = moved / busy / known if moved and busy and known else None
+    causes = tuple([cause for of in CAUSES if (cause := of(run)) is not None])
+    return Advice(run.seconds, stage, busy / max(run.seconds, 1e-9), roofline, causes, tuple(_what_ifs(run)))
+
+
+# -- Causes ------------------------------------------------------------------------------------------------------------
+
+
+def _busy_elsewhere(run: Seen) -> Cause | None:
+    if run.others < 0.25 * run.cores * run.seconds:
+        return None
+    share = run.others / (run.cores * run.seconds)
+    return Cause(
+        "other processes",
+        f"they took {share:.0%} of the {run.cores} cores",
+        "wait for them, or give the run cores of its own (taskset, or your scheduler)",
+    )
+
+
+def _waits_for_the_lock(run: Seen) -> Cause | None:
+    computing, all_of_it = run.spent.get("compute", 0.0), sum(run.spent.values())
+    waited = all_of_it - run.processor
+    if run.plan.machine.staged or run.plan.lanes < 2 or run.bound_by != "compute" or _busy_elsewhere(run):
+        return None
+    if computing < 0.5 * all_of_it or waited < 0.3 * all_of_it:
+        return None
+    return Cause(
+        "threads wait for each other",
+        f"{run.plan.lanes} threads were in the function for {computing:.3g} s, and computed for {run.processor:.3g} s",
+        "the function holds Python's lock: let NumPy, numba or a C library work on the whole block, or let dask's "
+        "workers be processes",
+    )
+
+
+def _small_chunks(run: Seen) -> Cause | None:
+    arrays = [*run.plan.operands, *run.plan.outputs]
+    for spec in sorted(arrays, key=_number_of_chunks, reverse=True):
+        nbytes = math.prod(spec.chunks or ()) * spec.dtype.itemsize
+        seconds = _number_of_chunks(spec) * (run.plan.machine.handling or HANDLING) / max(run.plan.lanes, 1)
+        if spec.chunks is not None and nbytes < SMALL_CHUNK and run.lasts(seconds):
+            return Cause(
+                "small chunks",
+                f"{spec.name} has {_number_of_chunks(spec):,} chunks of {format_bytes(nbytes)}; to find and open them "
+                f"takes about {seconds:.2g} s",
+                "store it in chunks of 1 MB and more (cf.rechunk), or in shards",
+            )
+    return None
+
+
+def _number_of_chunks(spec: ArraySpec) -> int:
+    return math.prod(-(-n // c) for n, c in zip(spec.shape, spec.chunks or spec.shape, strict=True) if n)
+
+
+def _read_again(run: Seen) -> Cause | None:
+    stored = sum(spec.nbytes for spec in run.plan.operands)
+    times = max(run.plan.bytes_in, run.plan.traffic.decode) / max(stored, 1)
+    chunked = [spec for spec in run.plan.operands if spec.chunks is not None]
+    if times < 1.2 or not stored or run.bound_by not in ("read", "upload", "decode"):
+        return None
+    if not chunked or run.plan.op.has_halo:
+        return Cause(
+            "elements are read again",
+            f"{times:.2g} times the arrays' bytes are read",
+            "raise the budget: blocks get larger, and share fewer elements with others",
+        )
+    spec = max(chunked, key=lambda each: each.nbytes)
+    return Cause(
+        "chunks lie across the blocks",
+        f"{times:.2g} times the arrays' bytes are read: {spec.name} has chunks of {spec.chunks}, and blocks are "
+        f"{run.plan.block}",
+        "store it in chunks that follow the blocks (cf.rechunk), or raise the budget",
+    )
+
+
+def _cold(run: Seen) -> Cause | None:
+    disk = run.plan.machine.disk or 2e9
+    if not run.lasts(run.cold / disk) or run.bound_by != "read":
+        return None
+    return Cause(
+        "the files were not in memory",
+        f"{format_bytes(run.cold)} came from the disk: at {run.cold / max(run.busy['read'], 1e-9) / 1e9:.2g} GB/s",
+        "a second run may find them in memory; else a faster disk, or compressed chunks, bring more",
+    )
+
+
+def _one_decodes(run: Seen) -> Cause | None:
+    chunked = [spec for spec in run.plan.operands if spec.chunks is not None]
+    reading = run.busy.get("read", 0.0)
+    if not chunked or not run.plan.traffic.decode or run.cores < 2 or run.bound_by != "read":
+        return None
+    if reading < 0.5 * run.seconds:
+        return None
+    if run.spent.get("read", 0.0) > 1.3 * reading or run.processor > 1.3 * run.seconds:
+        return None
+    spec = max(chunked, key=lambda each: each.nbytes)
+    return Cause(
+        "one core decodes",
+        f"chunks of {spec.name} are decoded one after the other, while {run.cores - 1} cores idle",
+        "smaller chunks let several be decoded at once; zstd, lz4 and blosc are decoded by chunkflow itself",
+    )
+
+
+def _no_overlap(run: Seen) -> Cause | None:
+    plan = run.plan
+    single = plan.depth == 1 and plan.machine.staged
+    besides = len(plan.grid) * plan.machine.overhead / max(plan.lanes, 1)
+    if plan.memory.total < plan.budget / 2:  # it is the plan that takes no more
+        return None
+    if single:
+        seen = "there is room for one block: nothing is read while it is computed"
+    elif plan.lanes < min(plan.machine.lanes, len(plan.grid)):
+        seen = f"{plan.lanes} of {plan.machine.lanes} cores compute: there is no room for more blocks"
+    elif run.lasts(besides):
+        seen = f"there are {len(plan.grid):,} blocks, which take about {besides:.2g} s besides their bytes"
+    else:
+        return None
+    return Cause("a small budget", f"within {format_bytes(plan.budget)} {seen}", "raise the budget")
+
+
+def _slow_link(run: Seen) -> Cause | None:
+    stage = run.bound_by
+    if not run.plan.machine.staged or stage not in ("upload", "download"):
+        return None
+    moved = run.plan.traffic.upload if stage == "upload" else run.plan.traffic.download
+    rate = moved / max(run.busy[stage], 1e-9)
+    if rate >= SLOW_LINK:
+        return None
+    return Cause(
+        "a slow link",
+        f"{format_bytes(moved)} crossed it at {rate / 1e9:.2g} GB/s",
+        "see that the card has all lanes of its slot (chunkflow doctor); computing more for each byte costs nothing",
+    )
+
+
+def _host_decodes(run: Seen) -> Cause | None:
+    plan, known = run.plan, {decoding.codec for decoding in run.plan.machine.decodings}
+    if not plan.machine.staged or run.bound_by != "read":
+        return None
+    for number, spec in enumerate(plan.operands):
+        codec = spec.storage.codec
+        if not codec or number in plan.batches:
+            continue
+        remedy = "chunks of 64 kB to 4 MB suit the device's decoder" if codec in known else (
+            'the library for it is missing: pip install "chunkflow-stream[nvcomp]"'
+        )  # fmt: skip
+        return Cause(
+            "the host decodes", f"chunks of {spec.name} ({codec}) are decoded by the host, not the GPU", remedy
+        )
+    return None
+
+
+def _new_pages(run: Seen) -> Cause | None:
+    made = sum(
+        spec.nbytes for spec in run.plan.outputs if spec.storage.in_memory and spec.name.startswith("a new array")
+    )
+    seconds = made / ((run.plan.machine.fresh or NEW_PAGES) * max(run.plan.lanes, 1))
+    if not made or not run.lasts(seconds):
+        return None
+    return Cause(
+        "the result's memory is new",
+        f"the system made pages for {format_bytes(made)}, which takes about {seconds:.2g} s",
+        "give out= an array that is used again, or a file",
+    )
+
+
+CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
+    _busy_elsewhere,
+    _waits_for_the_lock,
+    _small_chunks,
+    _read_again,
+    _cold,
+    _one_decodes,
+    _no_overlap,
+    _slow_link,
+    _host_decodes,
+    _new_pages,
+)
+"""What is looked for. Each gives a cause where it was seen."""
+
+
+# -- What changes would bring ------------------------------------------------------------------------------------------
+
+
+def _what_ifs(run: Seen) -> Iterator[WhatIf]:
+    """Changes that would save a tenth and more."""
+    if run.replan is None:
+        return
+    plan, now = run.plan, max(run.plan.estimate.seconds, 1e-12)
+    changes: dict[str, Callable[[], Plan]] = {}
+    for times in (4, 16):
+        budget = plan.budget * times
+        changes[f"a budget of {format_bytes(budget)}"] = lambda budget=budget: run.replan(budget)  # type: ignore[misc]
+    chunked = [i for i, spec in enumerate(plan.operands) if spec.chunks is not None]
+    if chunked:
+        specs = [
+            replace(spec, chunks=tuple(min(n, s) for n, s in zip(spec.shape, plan.slot_shape(i), strict=True)))
+            if i in chunked
+            else spec
+            for i, spec in enumerate(plan.operands)
+        ]
+        changes[f"chunks of {specs[chunked[0]].chunks}"] = lambda: run.replan(plan.budget, specs=specs)  # type: ignore[misc]
+    found = []
+    for change, again in changes.items():
+        with suppress(ChunkflowError):
+            found.append(WhatIf(change, run.seconds * again().estimate.seconds / now))
+    found.sort(key=lambda each: each.seconds)
+    least = math.inf
+    for each in found:
+        if each.seconds < 0.9 * run.seconds and each.seconds < least:
+            yield each
+            least = each.seconds

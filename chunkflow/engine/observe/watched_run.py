@@ -1,0 +1,83 @@
+"""What a profile sees of one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from chunkflow.engine.observe.advice import Seen
+from chunkflow.engine.observe.busy import Busy
+from chunkflow.engine.prepare import Prepared
+from chunkflow.engine.trace import Stage
+from chunkflow.planner.plan import Plan
+from chunkflow.stores.protocol import cold_bytes
+from chunkflow.system import host
+
+SPANS = 128
+"""Spans that are kept of each stage, to tell how long anybody was in it."""
+
+LOOKED_AT = 64 << 30
+"""Bytes of arrays of which it is asked what the system has in memory: of more that takes long."""
+
+
+@dataclass
+class WatchedRun:
+    """A run's plan, when it began and ended (seconds of `time.perf_counter`), and what was seen of it."""
+
+    plan: Plan
+    start: float
+    stop: float | None = None
+    replan: Callable[..., Plan] | None = None
+    cold: int = 0
+    busy: dict[Stage, Busy] = field(default_factory=dict)
+    spent: dict[Stage, float] = field(default_factory=dict)
+    moved: dict[Stage, int] = field(default_factory=dict)
+    processor: float = 0.0
+    all_processes: float = 0.0
+
+    @classmethod
+    def begun(cls, plan: Plan, run: Prepared | None, now: float) -> WatchedRun:
+        """A run that begins now."""
+        found = cls(plan, now)
+        if run is not None:
+            found.replan = run.replan
+            with suppress(Exception):  # the run itself will raise this error
+                if sum(spec.nbytes for spec in plan.operands) <= LOOKED_AT:
+                    found.cold = cold_bytes(run.sources)
+        found.processor, found.all_processes = time.process_time(), host.processor_seconds()
+        return found
+
+    def add(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
+        """Count a span of a stage."""
+        self.busy.setdefault(stage, Busy(SPANS)).add(start, stop)
+        self.spent[stage] = self.spent.get(stage, 0.0) + stop - start
+        self.moved[stage] = self.moved.get(stage, 0) + nbytes
+
+    def ended(self, now: float) -> None:
+        """It ends now."""
+        self.stop = now
+        self.processor = time.process_time() - self.processor
+        self.all_processes = host.processor_seconds() - self.all_processes
+
+    @property
+    def end(self) -> float:
+        """When it ended; now, if it is under way."""
+        return time.perf_counter() if self.stop is None else self.stop
+
+    @property
+    def seen(self) -> Seen:
+        """What is known of it, once it has ended."""
+        return Seen(
+            self.plan,
+            self.end - self.start,
+            {str(stage): busy.seconds for stage, busy in self.busy.items()},
+            {str(stage): seconds for stage, seconds in self.spent.items()},
+            {str(stage): nbytes for stage, nbytes in self.moved.items()},
+            self.processor,
+            max(self.all_processes - self.processor, 0.0),
+            host.cores(),
+            self.cold,
+            self.replan,
+        )

@@ -1,0 +1,150 @@
+"""Advice on runs: each cause is named where its facts are, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from support.devices import machine
+
+import chunkflow as cf
+from chunkflow.core.machine import Decoding
+from chunkflow.core.nest import Along, Output, nest
+from chunkflow.core.spec import ArraySpec, Storage
+from chunkflow.engine.observe.advice import Seen, advised
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.search import make_plan
+
+CPU = {"device": "cpu"}
+BUSY = {"read": 0.2, "compute": 0.9, "write": 0.3}
+
+
+def plan(*, staged: bool = False, lanes: int = 4, budget: int = 8 << 30, **spec: Any) -> Plan:
+    """Of a map of an array to a new one."""
+    x = ArraySpec("x.zarr", (512, 512, 512), np.dtype("f4"), **spec)
+    out = replace(x, name="y.npy", chunks=None, storage=Storage())
+    op = nest([x.shape])
+    op = replace(op, outputs=(Output(tuple(map(Along, range(3)))),))
+    return make_plan(op, [x], [out], machine(staged=staged, lanes=lanes), budget)
+
+
+def seen(of: Plan, busy: Mapping[str, float] = BUSY, **facts: Any) -> Seen:
+    """Of a run of a second in which all lanes were at work."""
+    spent = {stage: seconds * of.lanes for stage, seconds in busy.items()}
+    told = {"spent": spent, "processor": sum(spent.values()), "cores": of.lanes} | facts
+    return Seen(of, 1.0, busy, told.pop("spent"), dict.fromkeys(busy, 1 << 30), **told)
+
+
+def causes(run: Seen) -> list[str]:
+    return [cause.name for cause in advised(run).causes]
+
+
+READS = {"read": 0.9, "compute": 0.3, "write": 0.1}
+SMALL = {"chunks": (8, 8, 8), "storage": Storage(how="zarr")}
+
+
+def test_nothing_is_named_where_nothing_was_seen() -> None:
+    advice = advised(seen(plan()))
+    assert not advice.causes
+    assert advice.bound_by == "compute"
+    assert "nothing that is known" in str(advice)
+
+
+def cases() -> dict[str, Seen]:
+    coded = {"chunks": (64, 64, 64), "storage": Storage(how="zarr", codec="zstd")}
+    gpu = plan(staged=True, **coded)
+    able = replace(gpu.machine, decodings=(Decoding("zstd", chunk=1, peak=1, temporary=max),))
+    return {
+        "threads wait for each other": seen(plan(), processor=1.2),
+        "other processes": seen(plan(), others=3.0, processor=1.2),
+        "small chunks": seen(plan(**SMALL), READS),
+        "the files were not in memory": seen(plan(), READS, cold=2 << 30),
+        "one core decodes": seen(plan(**coded), READS, spent=READS, processor=1.0),
+        "a small budget": seen(plan(lanes=64, budget=1 << 20)),
+        "a slow link": seen(plan(staged=True), {"read": 0.1, "upload": 0.9, "compute": 0.1}),
+        "the host decodes": seen(replace(gpu, machine=able), READS),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(cases()))
+def test_each_cause_is_named_by_its_facts(name: str) -> None:
+    run = cases()[name]
+    found = causes(run)
+    assert name in found
+    (cause,) = [cause for cause in advised(run).causes if cause.name == name]
+    assert cause.seen
+    assert cause.remedy
+    assert cause.seen in str(advised(run))
+
+
+def test_threads_do_not_wait_where_others_have_the_cores() -> None:
+    assert causes(cases()["other processes"]) == ["other processes"]
+
+
+def test_a_library_for_the_decoder_may_be_missing() -> None:
+    (cause,) = advised(
+        seen(plan(staged=True, chunks=(64, 64, 64), storage=Storage(how="zarr", codec="zstd")), READS)
+    ).causes
+    assert "nvcomp" in cause.remedy
+
+
+def profiled(call: Any) -> Any:
+    with cf.Profile() as profile:
+        call()
+    return profile.report.advice()
+
+
+def test_chunks_across_the_blocks_are_named_and_better_ones_told(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((256, 128, 128), "f4")
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(256, 32, 32))
+    run = {"chunks": (8, -1, -1), "budget": x.nbytes // 2, "out": tmp_path / "y.npy"}
+    advice = profiled(lambda: cf.map(np.tanh, tmp_path / "x.zarr", dtype="f4", workspace=4, **run, **CPU))
+    (cause,) = [cause for cause in advice.causes if cause.name == "chunks lie across the blocks"]
+    assert "(256, 32, 32)" in cause.seen
+    (better,) = [each for each in advice.what_ifs if each.change == "chunks of (8, 128, 128)"]
+    assert better.seconds < advice.seconds / 2
+
+
+def test_a_small_budget_is_named_and_a_larger_one_told() -> None:
+    x, out = np.ones((512, 512)), np.empty((512, 512))
+    advice = profiled(
+        lambda: cf.map(np.sin, x, out=out, budget="400kB", dtype="f8", workspace=0, chunks=(1, -1), **CPU)
+    )
+    assert [each for each in advice.what_ifs if "a budget of" in each.change] == [], "the blocks are the user's"
+    x, out = np.ones((4096, 2048)), np.empty((4096, 2048))
+    advice = profiled(lambda: cf.map(np.sin, x, out=out, budget="600kB", **CPU))
+    assert advice.what_ifs
+    assert advice.what_ifs[0].change.startswith("a budget of")
+
+
+def test_new_memory_of_a_result_is_told_of() -> None:
+    x = np.ones((64, 1024, 128))
+    made = profiled(lambda: cf.map(np.negative, x, **CPU))
+    out = np.empty_like(x)
+    given = profiled(lambda: cf.map(np.negative, x, out=out, **CPU))
+    assert "the result's memory is new" not in [cause.name for cause in given.causes]
+    assert made.seconds > 0
+
+
+def test_there_is_no_advice_before_a_run() -> None:
+    with cf.Profile() as profile:
+        pass
+    with pytest.raises(cf.ChunkflowError, match="none has ended"):
+        profile.report.advice()
+
+
+def test_the_longest_run_is_advised_on() -> None:
+    with cf.Profile() as profile:
+        cf.sum(np.ones(10), **CPU)
+        cf.sum(np.ones((2000, 2000)), **CPU)
+    assert profile.report.advice().seconds == max(run.seconds for run in profile.report.seen)
+
+
+def test_an_analysis_ends_with_advice() -> None:
+    analysis = cf.explain(cf.open(np.ones((100, 100))).mean(), analyze=True, **CPU)
+    assert str(analysis.advice()) in str(analysis)
