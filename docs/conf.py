@@ -146,6 +146,8 @@ def on_source(app, docname, source):
         there = (page.parent / name).resolve()
         app.env.note_dependency(str(there))
         text = text.replace(f"```{{include}} {name}\n```", relinked(there.read_text(), there, page))
+    if docname == "decisions/README":
+        text += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
     source[0] = text
 
 

@@ -74,7 +74,7 @@ def map_overlap(
         ============  ====================  =====================  =======================
         boundary      a b c d, depth 2      `numpy.pad` mode       `scipy.ndimage` mode
         ============  ====================  =====================  =======================
-        ``"none"``    nothing: blocks at the edge are smaller
+        "none"        nothing beyond edges  none                   none
         a number k    k k a b c d k k       ``"constant"``         ``"constant"``
         "nearest"     a a a b c d d d       ``"edge"``             ``"nearest"``
         "reflect"     b a a b c d d c       ``"symmetric"``        ``"reflect"``
