@@ -1,5 +1,6 @@
 """Settings of the documentation site; `make docs` builds it."""
 
+import inspect
 import os
 import re
 import warnings
@@ -41,7 +42,6 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 napoleon_use_param = False
 default_role = "py:obj"
-python_maximum_signature_line_length = 88
 # Inventories of other projects need a network, which only Read the Docs' machines are sure to have.
 if os.environ.get("READTHEDOCS"):
     extensions.append("sphinx.ext.intersphinx")
@@ -152,8 +152,17 @@ def on_source(app, docname, source):
 
 
 def on_docstring(app, what, name, obj, options, lines):
-    """Paths of pages, as docstrings name them, become links."""
+    """Paths of pages become links. Names of parameters become code, and no links to functions of the same name."""
+    try:
+        names = set(inspect.signature(obj).parameters)
+    except (TypeError, ValueError):
+        names = set()
+
+    def parameter(match):
+        return f"``{match[1]}``" if match[1] in names else match[0]
+
     lines[:] = [re.sub(r"``docs/(\w+)\.md``", r":doc:`/\1`", line) for line in lines]
+    lines[:] = [re.sub(r"(?<![`:])`(\w+)`(?!`)", parameter, line) for line in lines]
 
 
 def setup(app):

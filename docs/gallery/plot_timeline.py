@@ -3,7 +3,7 @@ The timeline of a run
 =====================
 
 An observer sees what each thread does, and when: here the stages of a run that reads an encoded file, computes and
-writes. Each block has a color, and the stages of different blocks overlap.
+writes. Each stage has a color, each thread that tells of them a row, and stages of different blocks overlap.
 """
 
 import tempfile
@@ -40,7 +40,7 @@ class Timeline(cf.Observer):
 
 timeline = Timeline()
 with cf.observing(timeline):
-    cf.map(lambda x: np.tanh(x) ** 3, f"{folder.name}/field.zarr", out=f"{folder.name}/out.zarr", budget="4MB")
+    cf.map(lambda x: np.tanh(x) * 3, f"{folder.name}/field.zarr", out=f"{folder.name}/out.zarr", budget="24MB")
 
 # %%
 # One row for each thread:
