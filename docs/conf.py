@@ -29,6 +29,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
+templates_path = ["_templates"]
 exclude_patterns = ["_build", "gallery", "auto_gallery/*.ipynb", "auto_gallery/*.py"]
 
 # Reference
@@ -81,7 +82,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "chunkflow"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_show_sourcelink = False
+html_copy_source = html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "chunkflow"},
     "header_links_before_dropdown": 6,
@@ -146,6 +147,7 @@ def on_source(app, docname, source):
         there = (page.parent / name).resolve()
         app.env.note_dependency(str(there))
         text = text.replace(f"```{{include}} {name}\n```", relinked(there.read_text(), there, page))
+    text = re.sub(r"^(```python\n(?:(?!```).)*?)\n\n```$", r"\1\n```", text, flags=re.S | re.M)  # for doctest's sake
     if docname == "decisions/README":
         text += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
     source[0] = text
@@ -163,8 +165,22 @@ def on_docstring(app, what, name, obj, options, lines):
 
     lines[:] = [re.sub(r"``docs/(\w+)\.md``", r":doc:`/\1`", line) for line in lines]
     lines[:] = [re.sub(r"(?<![`:])`(\w+)`(?!`)", parameter, line) for line in lines]
+    if "Attributes" in lines:  # "mean, var" would be read as a type and a name
+        start = lines.index("Attributes")
+        for i, line in enumerate(lines[start:], start):
+            if re.match(r"\w+(, \w+)+( : |$)", line):
+                names, colon, kind = line.partition(" : ")
+                lines[i] = names.replace(", ", ",") + colon + kind
+
+
+def on_signature(app, what, name, obj, options, signature, result):
+    """Classes that users do not make show no arguments."""
+    if what == "class" and "Parameters\n" not in (inspect.getdoc(obj) or ""):
+        return "", None
+    return None
 
 
 def setup(app):
     app.connect("source-read", on_source)
-    app.connect("autodoc-process-docstring", on_docstring)
+    app.connect("autodoc-process-docstring", on_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", on_signature)
