@@ -73,6 +73,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "remove_config_comments": True,
     "abort_on_example_error": False,
+    "capture_repr": (),
     "image_scrapers": ("matplotlib",),
 }
 warnings.filterwarnings("ignore", message="Consolidated metadata")
@@ -165,6 +166,8 @@ def on_docstring(app, what, name, obj, options, lines):
 
     lines[:] = [re.sub(r"``docs/(\w+)\.md``", r":doc:`/\1`", line) for line in lines]
     lines[:] = [re.sub(r"(?<![`:])`(\w+)`(?!`)", parameter, line) for line in lines]
+    if what in ("property", "attribute"):  # what stands before a colon would be read as a type
+        lines[:1] = [lines[0].replace(": ", "; ", 1)] if lines else []
     if "Attributes" in lines:  # "mean, var" would be read as a type and a name
         start = lines.index("Attributes")
         for i, line in enumerate(lines[start:], start):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -36,13 +37,23 @@ RUN_WHOLE = sorted(
         *DOCS.glob("*.md"),
         *(p for name in ("explanation", "from", "howto", "reference") for p in DOCS.glob(f"{name}/*.md")),
     ]
-    if (page.parent != DOCS or page.stem in ("tutorial", "faq")) and "```python" in page.read_text()
+    if (page.parent != DOCS or page.stem in ("budgets", "faq", "index", "tutorial")) and "```python" in page.read_text()
 )
 """Pages of the site on which each block of Python runs; what is not to be run is called `py`."""
 
 
 def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
+
+
+def make_fields() -> dict[str, np.ndarray]:
+    """The arrays `sim.zarr/u`, `v` and `w` of the first example."""
+    rng = np.random.default_rng(1)
+    fields = {name: rng.standard_normal((16, 24, 32), "f4") for name in "uvw"}
+    group = zarr.open_group("sim.zarr", mode="w")
+    for name, field in fields.items():
+        group.create_array(name, data=field, chunks=(8, 24, 32))
+    return fields
 
 
 @pytest.mark.parametrize(
@@ -68,6 +79,8 @@ def test_code_of_a_page_of_the_site(page: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
     monkeypatch.setenv("MPLBACKEND", "agg")
     text = (ROOT / page).read_text()
+    if page == "docs/index.md":
+        make_fields()
     names: dict[str, object] = {"__name__": "__main__"}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for match in re.finditer(r"^```python\n(.*?)^```", text, re.S | re.M):
@@ -83,14 +96,11 @@ def test_code_of_a_page_of_the_site(page: str, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of Python in README, one after the other, on small arrays under the names that they use."""
-    zarr, xarray, _ = (pytest.importorskip(name) for name in ("zarr", "xarray", "dask"))
+    xarray, _ = (pytest.importorskip(name) for name in ("xarray", "dask"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
     rng = np.random.default_rng(0)
-    fields = {name: rng.standard_normal((16, 24, 32), "f4") for name in "uvw"}
-    group = zarr.open_group("sim.zarr", mode="w")
-    for name, field in fields.items():
-        group.create_array(name, data=field, chunks=(8, 24, 32))
+    fields = make_fields()
     rng.random((64, 128, 128), "f4").tofile("big.bin")
     np.save("volume.npy", rng.random((32, 48, 64)))
     t2m = xarray.DataArray(rng.random((8, 5, 6)), dims=("time", "lat", "lon"), name="t2m")

@@ -83,6 +83,7 @@ def map_overlap(
         ============  ====================  =====================  =======================
 
         "reflect" and "none" are dask's words for the same; dask has no "mirror".
+        With "none" blocks at the edge are smaller.
     trim : bool
         Whether the halo is cut from what `fn` returns: as deep as the deepest array's along each axis, and
         not beyond an edge whose boundary is "none".
