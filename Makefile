@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test thorough mutants torture sanitize lint format types vocabulary bench bench-gpu regression examples wheel all clean
+.PHONY: setup demo test thorough mutants torture sanitize lint format types vocabulary bench bench-gpu regression examples docs linkcheck wheel all clean
 
 all: lint types test examples ## everything that a change must pass
 
@@ -74,8 +74,16 @@ regression: $(READY) ## on a GPU with CuPy: which shares of limits and peers are
 	$(BIN)/pip install --quiet -e ".[dask]"
 	$(BIN)/python -m benchmarks --device cuda --gib 12 --against benchmarks/kept.json
 
+docs: $(READY) ## the documentation site, in docs/_build/html; any warning is an error
+	$(BIN)/pip install --quiet -e ".[docs]"
+	$(BIN)/sphinx-build -W --keep-going -j auto -b html docs docs/_build/html
+
+linkcheck: $(READY) ## whether the site's links to other sites lead somewhere; needs a network
+	$(BIN)/pip install --quiet -e ".[docs]"
+	$(BIN)/sphinx-build -b linkcheck docs docs/_build/linkcheck
+
 wheel: $(READY)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis chunkflow-demo
+	rm -rf $(VENV) dist docs/_build docs/auto_gallery docs/reference/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis chunkflow-demo

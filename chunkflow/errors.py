@@ -29,7 +29,17 @@ def hidden(text: str) -> str:
 
 
 class ChunkflowError(Exception):
-    """Base class of every error that chunkflow raises on purpose. Its message shows no password or token of a URL."""
+    """Base class of every error that chunkflow raises on purpose. Its message shows no password or token of a URL.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> try:
+    ...     cf.sum("nowhere.npy")
+    ... except cf.ChunkflowError as error:
+    ...     print(type(error).__name__, isinstance(error, FileNotFoundError))
+    SourceNotFoundError True
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(hidden(each) if isinstance(each, str) else each for each in args))
@@ -88,6 +98,15 @@ class BudgetError(_MemoryError):
         Bytes asked for, bytes allowed, and the smallest budget in bytes that would do for all passes, where known.
         Where memory depends on the elements (distinct values, labels, counts) it does whatever they are; counts up to
         an integer larger than their number are refused once more, by the pass that finds it.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> try:
+    ...     cf.gram(np.ones((100, 100)), budget="50kB", device="cpu")
+    ... except cf.BudgetError as error:
+    ...     error.limit, error.smallest > 50_000
+    (50000, True)
     """
 
     def __init__(
@@ -159,11 +178,38 @@ class _StoreError(ChunkflowError, OSError):
 
 
 class ReadError(_StoreError):
-    """A source could not deliver a region: a failed or short read, or a chunk that does not decode."""
+    """A source could not deliver a region: a failed or short read, or a chunk that does not decode.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> np.save("x.npy", np.ones(1000))
+    >>> with open("x.npy", "r+b") as file:
+    ...     _ = file.truncate(4000)
+    >>> try:
+    ...     cf.sum("x.npy", device="cpu")
+    ... except cf.ReadError as error:
+    ...     print(isinstance(error, OSError))
+    True
+    """
 
 
 class WriteError(_StoreError):
-    """A sink could not take a region: a full disk, say."""
+    """A sink could not take a region: a full disk, say.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> class Full:
+    ...     shape, dtype = (4,), np.dtype("f8")
+    ...     def __setitem__(self, index, values):
+    ...         raise OSError(28, "No space left on device")
+    >>> try:
+    ...     cf.map(np.sqrt, np.ones(4), out=Full(), device="cpu")
+    ... except OSError as error:
+    ...     print(type(error).__name__, error.errno)
+    WriteError 28
+    """
 
 
 class RaceError(ChunkflowError, RuntimeError):

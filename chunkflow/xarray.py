@@ -45,6 +45,14 @@ class Accessor:
     """chunkflow's operations as methods of a DataArray: ``x.chunkflow.mean(dim="time", budget="4GB")``.
 
     ``x.chunkflow.map(fn, *others)`` is ``chunkflow.map(fn, x, *others)``, and so with `map_overlap` and `apply_ufunc`.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> import chunkflow.xarray
+    >>> x = xr.DataArray(np.ones((3, 4)), dims=("time", "lon"))
+    >>> x.chunkflow.nanmean(dim="time", device="cpu").dims
+    ('lon',)
     """
 
     def __init__(self, array: xarray.DataArray) -> None:
@@ -79,6 +87,15 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
 
     These are missing and raise NotImplementedError: ``persist``, ``scan``, ``blockwise``, ``unify_chunks``
     (`xarray.map_blocks`) and ``shuffle``.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> xr.DataArray(np.ones((3, 4)), name="t").to_dataset().to_zarr("t.zarr", consolidated=False)  # doctest: +ELLIPSIS
+    <xarray...>
+    >>> ds = xr.open_zarr("t.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)
+    >>> float(ds.t.mean().compute(budget="8MB", device="cpu"))
+    1.0
     """
 
     def __init__(self) -> None:

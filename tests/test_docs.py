@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-NEEDS = {"dask.md": ["dask"], "xarray.md": ["xarray"], "libraries.md": ["torch", "jax"]}
+NEEDS = {"dask.md": ["dask"], "xarray.md": ["xarray"], "libraries.md": ["torch", "jax"], "tutorial.md": ["matplotlib"]}
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 FILE = re.compile(r"(?<![\w./-])((?:chunkflow|tests|benchmarks|examples|docs)/[\w./-]*[\w/])")
 """A path of the repository, as pages write it."""
@@ -30,11 +31,34 @@ NEW = re.compile(r"^A new file, `(\S+)\.py`:$", re.M)
 """A file that a recipe adds to the project, which does not have it."""
 
 
+RUN_WHOLE = sorted(
+    page
+    for page in [
+        *DOCS.glob("*.md"),
+        *(p for name in ("explanation", "from", "howto", "reference") for p in DOCS.glob(f"{name}/*.md")),
+    ]
+    if (page.parent != DOCS or page.stem in ("budgets", "faq", "index", "tutorial")) and "```python" in page.read_text()
+)
+"""Pages of the site on which each block of Python runs; what is not to be run is called `py`."""
+
+
 def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md") if ">>> " in p.read_text()))
+def make_fields() -> dict[str, np.ndarray]:
+    """The arrays `sim.zarr/u`, `v` and `w` of the first example."""
+    rng = np.random.default_rng(1)
+    fields = {name: rng.standard_normal((16, 24, 32), "f4") for name in "uvw"}
+    group = zarr.open_group("sim.zarr", mode="w")
+    for name, field in fields.items():
+        group.create_array(name, data=field, chunks=(8, 24, 32))
+    return fields
+
+
+@pytest.mark.parametrize(
+    "page", sorted(p.name for p in DOCS.glob("*.md") if ">>> " in p.read_text() and p not in RUN_WHOLE)
+)
 def test_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NEEDS.get(page, []):
         pytest.importorskip(name)
@@ -46,16 +70,37 @@ def test_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("page", [page_id(page) for page in RUN_WHOLE])
+def test_code_of_a_page_of_the_site(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks of Python, one after the other, in an empty folder; what blocks with prompts print is compared."""
+    for name in NEEDS.get(page.removeprefix("docs/"), []):
+        pytest.importorskip(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    text = (ROOT / page).read_text()
+    if page == "docs/index.md":
+        make_fields()
+    names: dict[str, object] = {"__name__": "__main__"}
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for match in re.finditer(r"^```python\n(.*?)^```", text, re.S | re.M):
+        block, line = match[1], text[: match.start()].count("\n") + 1
+        if ">>> " in block:
+            examples = doctest.DocTestParser().get_doctest(block, names, page, page, line)
+            assert not runner.run(examples, clear_globs=False).failed
+            names = examples.globs
+        else:
+            exec(compile("\n" * line + block, page, "exec"), names)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of Python in README, one after the other, on small arrays under the names that they use."""
-    zarr, xarray, _ = (pytest.importorskip(name) for name in ("zarr", "xarray", "dask"))
+    xarray, _ = (pytest.importorskip(name) for name in ("xarray", "dask"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
     rng = np.random.default_rng(0)
-    fields = {name: rng.standard_normal((16, 24, 32), "f4") for name in "uvw"}
-    group = zarr.open_group("sim.zarr", mode="w")
-    for name, field in fields.items():
-        group.create_array(name, data=field, chunks=(8, 24, 32))
+    fields = make_fields()
     rng.random((64, 128, 128), "f4").tofile("big.bin")
     np.save("volume.npy", rng.random((32, 48, 64)))
     t2m = xarray.DataArray(rng.random((8, 5, 6)), dims=("time", "lat", "lon"), name="t2m")

@@ -31,6 +31,14 @@ class Chunk:
         Its place in the grid of blocks.
     region : tuple of slice
         Its place in the array.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> for chunk in cf.chunks(np.arange(6.0), chunks=3, device="cpu"):
+    ...     print(chunk.index, chunk.region, chunk.data)
+    (0,) (slice(0, 3, None),) [0. 1. 2.]
+    (1,) (slice(3, 6, None),) [3. 4. 5.]
     """
 
     __slots__ = ("_data", "index", "region")
@@ -69,7 +77,15 @@ def _close_all() -> None:
 
 
 class ChunkStream:
-    """Iterator over the blocks of an array; see `chunks`. ``len()`` is their number, `plan` how they are cut."""
+    """Iterator over the blocks of an array; see `chunks`. ``len()`` is their number, `plan` how they are cut.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> with cf.chunks(np.arange(6.0), chunks=2, device="cpu") as stream:
+    ...     len(stream), [float(chunk.data.sum()) for chunk in stream]
+    (3, [1.0, 5.0, 9.0])
+    """
 
     def __init__(self, array: Any, options: Options, watch: Trace) -> None:
         self._stack = ExitStack()

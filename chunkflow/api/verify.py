@@ -66,6 +66,14 @@ class Verification:
         The checksums that were verified; empty if the array has none, and damage shows only where it does not decode.
     damages : tuple of Damage
         The first thousand.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> _ = cf.copy(np.ones((4, 4)), cf.NewArray("x.zarr", chunks=(2, 4)), device="cpu")
+    >>> found = cf.verify("x.zarr")
+    >>> bool(found), found.chunks, found.damaged, found.nbytes
+    (True, 2, 0, 128)
     """
 
     name: str

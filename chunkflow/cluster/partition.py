@@ -287,6 +287,14 @@ class ClusterPlan(Printed):
         Names of the results of each pass, and how it is cut.
     seconds : float
         Predicted time if every machine is like this one, and the store is fast enough for all of them.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = cf.open(np.zeros((64, 100)))
+    >>> plan = cf.explain(x.mean(axis=0), workers=2, partition="20kB", device="cpu")
+    >>> plan.workers, plan.tasks > 1
+    (2, True)
     """
 
     workers: int

@@ -17,6 +17,20 @@ class Observer(Protocol):
     """Callbacks of a run. `span` is called from worker threads, the others from the run's own.
 
     A subclass needs no method for `span`, `held`, `landed` and `noted`.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> class Runs(cf.Observer):
+    ...     wants_spans = False
+    ...     def started(self, plan, run=None):
+    ...         print("begins, with blocks of", plan.block)
+    ...     def finished(self, error, peak):
+    ...         print("ends", "well" if error is None else error)
+    >>> with cf.observing(Runs()):
+    ...     _ = cf.map(np.sqrt, np.ones((4, 4)), chunks=(4, 4), device="cpu")
+    begins, with blocks of (4, 4)
+    ends well
     """
 
     wants_spans: bool
@@ -100,7 +114,23 @@ def active() -> tuple[Observer, ...]:
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Let `observer` watch every run inside the block."""
+    """Let `observer` watch every run inside the block.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> class Bytes(cf.Observer):
+    ...     wants_spans, nbytes = False, 0
+    ...     def started(self, plan, run=None): ...
+    ...     def finished(self, error, peak): ...
+    ...     def landed(self, nbytes_in, nbytes_out):
+    ...         self.nbytes += nbytes_in
+    >>> seen = Bytes()
+    >>> with cf.observing(seen):
+    ...     _ = cf.sum(np.ones(1000), device="cpu")
+    >>> seen.nbytes
+    8000
+    """
     token = _active.set((*_active.get(), observer))
     try:
         yield

@@ -79,6 +79,13 @@ class Plan(Printed):
     and stays; the while, tiles of a product take `turns`, block by block. Where blocks are crumbs, the `remedy` says
     why, and what to do about it. Plans are made by the rates of the machine alone; where a few calls have shown more,
     `predicted` are the seconds that they let expect.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> plan = cf.explain(np.sqrt, np.ones((64, 64)), chunks=(16, -1), device="cpu")
+    >>> plan.block, plan.grid.counts, plan.bytes_in, plan.rereads
+    ((16, 64), (4, 1), 32768, 1.0)
     """
 
     op: LoopNest

@@ -26,7 +26,13 @@ def filled(shape: Shape, dtype: Any) -> np.ndarray:
 
 
 def laid_out(shape: Shape, dtype: Any, layout: str) -> np.ndarray:
-    """Writable array with the memory layout ``"C"``, ``"F"``, ``"strided"`` or ``"reversed"``, of noise."""
+    """Writable array with the memory layout ``"C"``, ``"F"``, ``"strided"`` or ``"reversed"``, of noise.
+
+    Examples
+    --------
+    >>> laid_out((2, 3), "f4", "F").flags.f_contiguous
+    True
+    """
     if layout == "strided":
         found = np.empty(tuple(2 * n + 1 for n in shape), dtype)[tuple(slice(0, 2 * n, 2) for n in shape)]
     elif layout == "reversed":

@@ -125,6 +125,13 @@ class TransformPlan(Printed):
         Whether arrays between passes are kept in files. Otherwise they are in host memory, or in the output array.
     limit : int
         Bytes of the device that a pass may take.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> plan = cf.fft.plan("fftn", np.ones((64, 64)), budget="8MB", device="cpu")
+    >>> len(plan.passes), plan.on_disk
+    (1, False)
     """
 
     name: str

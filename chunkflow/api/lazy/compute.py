@@ -245,6 +245,14 @@ class PassesPlan(Printed):
     """The passes that expressions would take: for each the names of its results and its plan; print it.
 
     An operation that makes several passes of its own is named, without their plans.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = cf.open(np.ones((64, 64)))
+    >>> plan = cf.explain((x - x.mean()).max(), device="cpu")
+    >>> [names for names, _ in plan.passes], plan.bytes_in >= 2 * x.nbytes
+    ([('mean',), ('max',)], True)
     """
 
     passes: tuple[tuple[tuple[str, ...], Plan | str], ...]

@@ -60,6 +60,13 @@ class LabelStatistics:
         (n, ndim), float64: mean position, in elements along each axis, weighted by the values.
     bounding_box : numpy.ndarray, optional
         (n, ndim, 2), int64: for each axis the first place, and the one after the last.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> stats = cf.label_statistics(np.array([1.0, 2.0, 6.0]), np.array([3, 5, 5]), ["count", "mean"], device="cpu")
+    >>> stats.labels, stats["mean"], stats.max
+    (array([3, 5]), array([1., 4.]), None)
     """
 
     labels: np.ndarray

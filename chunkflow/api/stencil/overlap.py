@@ -74,7 +74,7 @@ def map_overlap(
         ============  ====================  =====================  =======================
         boundary      a b c d, depth 2      `numpy.pad` mode       `scipy.ndimage` mode
         ============  ====================  =====================  =======================
-        ``"none"``    nothing: blocks at the edge are smaller
+        "none"        nothing beyond edges  none                   none
         a number k    k k a b c d k k       ``"constant"``         ``"constant"``
         "nearest"     a a a b c d d d       ``"edge"``             ``"nearest"``
         "reflect"     b a a b c d d c       ``"symmetric"``        ``"reflect"``
@@ -83,6 +83,7 @@ def map_overlap(
         ============  ====================  =====================  =======================
 
         "reflect" and "none" are dask's words for the same; dask has no "mirror".
+        With "none" blocks at the edge are smaller.
     trim : bool
         Whether the halo is cut from what `fn` returns: as deep as the deepest array's along each axis, and
         not beyond an edge whose boundary is "none".

@@ -154,6 +154,13 @@ class Analysis(Printed):
         In the order in which they ended.
     report : Report
         Of all of them together.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> analysis = cf.explain(np.sqrt, np.ones((64, 64)), device="cpu", analyze=True)
+    >>> len(analysis.runs), analysis.report.runs, analysis.runs[0].seconds > 0
+    (1, 1, True)
     """
 
     runs: tuple[AnalyzedRun, ...]

@@ -65,7 +65,6 @@ def cases() -> dict[str, Seen]:
         "small chunks": seen(plan(**SMALL), READS),
         "the files were not in memory": seen(plan(), READS, cold=2 << 30),
         "one core decodes": seen(plan(**coded), READS, spent=READS, processor=1.0),
-        "a small budget": seen(plan(lanes=64, budget=1 << 20)),
         "a slow link": seen(plan(staged=True), {"read": 0.1, "upload": 0.9, "compute": 0.1}),
         "the host decodes": seen(replace(gpu, machine=able), READS),
     }
