@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
+import chunkflow as cf
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 NEEDS = {"dask.md": ["dask"], "xarray.md": ["xarray"], "libraries.md": ["torch", "jax"], "tutorial.md": ["matplotlib"]}
@@ -63,7 +65,7 @@ def test_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.Monke
     for name in NEEDS.get(page, []):
         pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     failed, tried = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert tried
     assert not failed
@@ -76,7 +78,7 @@ def test_code_of_a_page_of_the_site(page: str, tmp_path: Path, monkeypatch: pyte
     for name in NEEDS.get(page.removeprefix("docs/"), []):
         pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     monkeypatch.setenv("MPLBACKEND", "agg")
     text = (ROOT / page).read_text()
     if page == "docs/index.md":
@@ -96,28 +98,17 @@ def test_code_of_a_page_of_the_site(page: str, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of Python in README, one after the other, on small arrays under the names that they use."""
-    xarray, _ = (pytest.importorskip(name) for name in ("xarray", "dask"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
-    rng = np.random.default_rng(0)
     fields = make_fields()
-    rng.random((64, 128, 128), "f4").tofile("big.bin")
-    np.save("volume.npy", rng.random((32, 48, 64)))
-    t2m = xarray.DataArray(rng.random((8, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
-    t2m.to_dataset().to_zarr("era5.zarr")
-
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
+    with cf.config.set(device="cpu"):
+        for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S):
+            exec(compile(block, "README.md", "exec"), names)
 
     speed = np.sqrt(sum(field**2 for field in fields.values()))
     np.testing.assert_allclose(zarr.open_array("speed.zarr")[...], speed, rtol=1e-5)
-    np.testing.assert_allclose(np.load("root.npy"), np.sqrt(np.fromfile("big.bin", "f4").reshape(64, 128, 128)))
     np.testing.assert_allclose(names["mean"], (speed**2 / 2).mean(), rtol=1e-5)
-    anomaly = xarray.open_zarr("anomaly.zarr").anomaly
-    np.testing.assert_allclose(anomaly, t2m - t2m.mean("time"), atol=1e-12)
-    np.testing.assert_allclose(zarr.open_array("root.zarr")[...], np.sqrt(abs(fields["u"])), rtol=1e-6)
+    np.testing.assert_allclose(names["peak"], (speed**2 / 2).max(axis=(1, 2)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -161,7 +152,7 @@ def test_constants_have_the_values_that_are_listed() -> None:
 
 
 def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def exists(name: str) -> bool:

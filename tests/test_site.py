@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import chunkflow as cf
 from chunkflow.cli.command import parser
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -79,7 +80,7 @@ def test_scripts_of_the_gallery_run(script: Path, tmp_path: Path, monkeypatch: p
 
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     monkeypatch.setattr(plt, "show", lambda: None)
     try:
         names = runpy.run_path(str(script), run_name="__main__")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+import chunkflow as cf
 from chunkflow.cli import main
 
 X = np.random.default_rng(0).integers(0, 1000, (8, 16, 16)).astype("f4") / 8
@@ -16,7 +17,7 @@ X = np.random.default_rng(0).integers(0, 1000, (8, 16, 16)).astype("f4") / 8
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", X)
     return tmp_path

@@ -21,7 +21,7 @@ from chunkflow.system import native
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     monkeypatch.delenv("CHUNKFLOW_DEBUG", raising=False)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
+import chunkflow as cf
 from chunkflow.cli import command, doctor, main
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
@@ -19,7 +20,7 @@ LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for line i
 
 def test_lines_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.delitem(sys.modules, "filters", raising=False)
     monkeypatch.setattr(doctor, "NBYTES", 4 << 20)

@@ -36,7 +36,7 @@ NUMBER = 3
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with two arrays and a module, which the process is in."""
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.delitem(sys.modules, "filters", raising=False)

@@ -28,7 +28,7 @@ SPOILT[0, 0, :3] = np.nan, np.inf, -np.inf
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    monkeypatch.setitem(cf.config.config, "device", "cpu")
     monkeypatch.chdir(tmp_path)
 
 
