@@ -213,11 +213,13 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     """The error of a budget in which no block fits, with the smallest one that would do."""
     smallest, budget, reserve = _least(problem, _grid.fit(*sides, problem.order, 1)), problem.budget, problem.reserve
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
+    whole = _least(problem, _grid.fit(sides.longest, _aligned_to_sources(problem, sides), problem.order, 1))
     return BudgetError(
         f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
         f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
         + (f", of which {format_bytes(reserve)} {whose}" if reserve else "")
-        + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks),
+        + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks)
+        + (f"; below {whole} chunks are decoded again for each of many blocks" if whole > smallest else ""),
         needed=smallest,
         limit=budget,
         smallest=smallest,

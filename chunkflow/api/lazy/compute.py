@@ -283,7 +283,10 @@ class PassesPlan(Printed):
     def __str__(self) -> str:
         several = "1 pass" if len(self) == 1 else f"{len(self)} passes"
         moved = f"{format_bytes(self.bytes_in)} read, {format_bytes(self.bytes_out)} written"
-        lines = [f"{several}: {moved}, {format_bytes(self.peak)} of device memory at most"]
+        taken = f"{moved}, {format_bytes(self.peak)} of device memory at most"
+        if len(self.plans) < len(self):
+            taken = f"{taken}, beside passes that are planned when they run" if self.plans else "planned when they run"
+        lines = [f"{several}: {taken}"]
         for number, (names, plan) in enumerate(self.passes, 1):
             lines.append(f"pass {number}: {', '.join(names)}")
             lines += ["  " + line for line in str(plan).splitlines()]

@@ -26,7 +26,8 @@ def copy(
     """Copy an array into another store, format or chunk shape; its dtype is kept.
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
-    `chunkflow.rechunk` sees to it where it does not.
+    `chunkflow.rechunk` sees to it where it does not. Elements are copied, and not what else is stored of an array: give
+    its attributes and names of dimensions by `chunkflow.NewArray`.
 
     Parameters
     ----------
