@@ -20,7 +20,7 @@ from chunkflow.cli.common import (
 )
 
 TEXT = """\
-The end of DST says its format: .zarr, .npy, .h5. Values are copied; attributes are not.
+The end of DST says its format: .zarr, .npy, .h5. Attributes and names of dimensions stay from zarr to zarr.
 A dataset of an HDF5 file is file.h5:/name; file.h5 alone is its only dataset as SRC, and /data as DST.
 
   chunkflow copy wind.npy wind.zarr --chunks 64,64,64 --compressor zstd

@@ -39,6 +39,7 @@ from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
 from chunkflow.stores.memory import LoadedSource
+from chunkflow.stores.new_array import label
 from chunkflow.stores.paths import refuse_nested
 from chunkflow.stores.protocol import Source, Target, bytes_held, guards_of, spec_for, written_by
 
@@ -174,6 +175,8 @@ def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
     whole = {a for a, n in zip(declared.axes, lengths, strict=True) if n == "whole" and a is not None}
     nest = replace(nest, whole=nest.whole | whole)
     targets = _open_targets(options, declared, nest)
+    if declared.is_copy:
+        label(targets, opened.sources[0])
     check_resume(options.resume, targets)
     check_overlap(declared, opened.sources, dict(enumerate(targets)))
     return _Stated(declared, nest, specs, lengths, targets)

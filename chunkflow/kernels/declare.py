@@ -55,6 +55,8 @@ class Declared:
     copies : float or tuple of float
         How many partial results a lane holds at once while it combines two: one number for all parts of the kernel,
         or one for each.
+    is_copy : bool
+        Whether the result is the first array, so that a new one is labelled as that is.
     """
 
     nest: LoopNest
@@ -67,6 +69,7 @@ class Declared:
     copies: float | tuple[float, ...] = 3.0
     each: tuple[tuple[int | None, ...], ...] = ()
     blocking: Blocking | None = None
+    is_copy: bool = False
 
     def held(self, state: Sequence[float]) -> tuple[float, ...]:
         """Bytes that a lane holds for each part, given the bytes of one partial result."""

@@ -98,15 +98,16 @@ def _dtype_of_values(dtype: np.dtype, scale: Any, offset: Any) -> np.dtype:
 
 
 def coding_of(source: Source) -> CfCoding | None:
-    """How an opened source is coded, if it says so."""
-    return coding(getattr(source, "attributes", {}), source.spec.dtype)
+    """How an opened source is coded, if it says so. Its fill value counts where xarray keeps it there (`masked`)."""
+    attributes, masked = getattr(source, "attributes", {}), getattr(source, "masked", None)
+    return coding(attributes if masked is None else {"_FillValue": masked, **attributes}, source.spec.dtype)
 
 
 def warn_of(source: Source) -> None:
     """Warn of attributes that change what a source's numbers mean, and are not applied."""
-    if coding_of(source) is None:
-        return
     attributes = getattr(source, "attributes", {})
+    if coding(attributes, source.spec.dtype) is None:
+        return
     named = ", ".join(f"{name}={attributes[name]}" for name in NAMES if name in attributes)
     warnings.warn(
         f"{source.spec.name} holds coded numbers, which are read as they are stored: {named}. chunkflow.open(path, "

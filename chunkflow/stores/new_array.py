@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,13 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 NAMES = {"zarr": "zarr", "hdf5": "HDF5", "npy": ".npy"}
 """What formats are called."""
+
+
+class Labels(NamedTuple):
+    """What an array stores beside its elements: attributes, and names of its dimensions."""
+
+    attributes: Mapping[str, Any] | None = None
+    dimension_names: tuple[str | None, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +178,12 @@ class NewArray:
         said = {k: tuple(map(named, listed(v))) if k in coded else v for k, v in self.said.items()}
         return ", ".join(f"{option}={value!r}" for option, value in said.items())
 
+    def with_labels(self, labels: Labels) -> NewArray:
+        """The same, with the attributes and names of dimensions of another array where it says none."""
+        attributes = labels.attributes if self.attributes is None else self.attributes
+        names = labels.dimension_names if self.dimension_names is None else self.dimension_names
+        return replace(self, attributes=attributes, dimension_names=names)
+
     def check_format(self, format: str, name: str) -> None:
         """Refuse options that a format does not have.
 
@@ -230,3 +243,11 @@ def _sides(given: Any, option: str) -> Iterator[int]:
         if side < 1:
             raise ArgumentError(f"{option}={given!r}: each side is at least 1")
         yield int(side)
+
+
+def label(targets: Iterable[Any], source: Any) -> None:
+    """Let new zarr arrays have the labels of a zarr array that is copied there, where nothing is said of them."""
+    labels = getattr(source, "labels", None)
+    for target in targets:
+        if labels is not None and getattr(target, "takes_labels", False):
+            target.said = target.said.with_labels(labels)

@@ -34,8 +34,12 @@ def written(kind: str, name: str, folder: Path) -> str:
     """Path of a case's array, as another program writes it."""
     dtype, attributes = CASES[name]
     raw = RAW.astype(dtype)
-    if kind == "zarr":
-        array = zarr.create_array(folder / "x.zarr", shape=raw.shape, dtype=dtype, chunks=(4, 10))
+    if kind.startswith("zarr"):
+        version: Any = int(kind[-1])
+        fill = {"fill_value": None} if version == 2 else {}
+        array = zarr.create_array(
+            folder / "x.zarr", shape=raw.shape, dtype=dtype, chunks=(4, 10), zarr_format=version, **fill
+        )
         array[...] = raw
         array.attrs.update({key: getattr(value, "item", lambda v=value: v)() for key, value in attributes.items()})
         return str(folder / "x.zarr")
@@ -47,12 +51,12 @@ def written(kind: str, name: str, folder: Path) -> str:
     return str(folder / "x.nc:/x")
 
 
-@pytest.mark.parametrize("kind", ["contiguous", "chunked", "zarr"])
+@pytest.mark.parametrize("kind", ["contiguous", "chunked", "zarr 2", "zarr 3"])
 @pytest.mark.parametrize("name", CASES)
 def test_decoded_as_xarray_does_it(kind: str, name: str, tmp_path: Path) -> None:
     path = written(kind, name, tmp_path)
     dtype, attributes = CASES[name]
-    if kind == "zarr":  # JSON has doubles alone
+    if kind.startswith("zarr"):  # JSON has doubles alone
         attributes = {key: getattr(value, "item", lambda v=value: v)() for key, value in attributes.items()}
     expected = xr.decode_cf(xr.Dataset({"x": (("y", "z"), RAW.astype(dtype), attributes)}))["x"]
     with warnings.catch_warnings():
@@ -66,12 +70,29 @@ def test_decoded_as_xarray_does_it(kind: str, name: str, tmp_path: Path) -> None
     np.testing.assert_array_equal(stored, RAW.astype(dtype))
 
 
-@pytest.mark.parametrize("kind", ["contiguous", "chunked", "zarr"])
+@pytest.mark.parametrize("kind", ["contiguous", "chunked", "zarr 2", "zarr 3"])
 def test_a_path_warns(kind: str, tmp_path: Path) -> None:
     path = written(kind, "packed", tmp_path)
     for call in (cf.open, lambda path: cf.mean(path, device="cpu"), lambda path: cf.map(np.sin, path, device="cpu")):
         with pytest.warns(CodingWarning, match=r"scale_factor=0.01, add_offset=273.15, _FillValue=-20.*decode='cf'"):
             call(path)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_xarray_stored_is_decoded(version: Any, tmp_path: Path) -> None:
+    """xarray keeps the value for what is missing as the fill value of zarr's format 2."""
+    values = np.where(RAW % 5 == 0, np.nan, RAW * 0.25 + 10)
+    encoding = {"x": {"dtype": "i2", "scale_factor": 0.25, "add_offset": 10.0, "_FillValue": -99}}
+    xr.Dataset({"x": (("y", "z"), values)}).to_zarr(
+        tmp_path / "x.zarr", encoding=encoding, zarr_format=version, consolidated=False
+    )
+    expected = xr.open_zarr(tmp_path / "x.zarr", consolidated=False)["x"].values
+    path = str(tmp_path / "x.zarr" / "x")
+    got = cf.open(path, decode="cf").compute(device="cpu")
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(got, values)
+    with pytest.warns(CodingWarning, match=r"scale_factor=0.25"):
+        cf.open(path)
 
 
 def test_what_changes_nothing_is_not_warned_of() -> None:

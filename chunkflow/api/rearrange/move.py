@@ -173,7 +173,7 @@ def moved(x: Any, options: Options, *, order: Shape | None = None, block: Shape 
         kernel = MapKernel(
             _unchanged if axes == every else _transposed, args, {} if axes == every else {"axes": axes}, axes
         )
-        return Declared(op, kernel, axes, sides, tiles=False)
+        return Declared(op, kernel, axes, sides, tiles=False, is_copy=axes == every)
 
     # There is no trial call: dtype and workspace are known.
     device = "cpu" if options.device is None else options.device

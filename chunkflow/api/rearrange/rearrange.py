@@ -26,8 +26,8 @@ def copy(
     """Copy an array into another store, format or chunk shape; its dtype is kept.
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
-    `chunkflow.rechunk` sees to it where it does not. Elements are copied, and not what else is stored of an array: give
-    its attributes and names of dimensions by `chunkflow.NewArray`.
+    `chunkflow.rechunk` sees to it where it does not. A zarr array that is copied to a new one keeps its attributes and
+    names of dimensions, unless `chunkflow.NewArray` says others; between other formats these are not copied.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -28,7 +29,8 @@ from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.planner.search import make_plan
-from chunkflow.stores import NewArray, open_target, scratch_array, spec_of
+from chunkflow.stores import NewArray, open_source, open_target, scratch_array, spec_of
+from chunkflow.stores.new_array import label
 from chunkflow.stores.publication.scratch import Scratch
 
 MOST_SHAPES = 10_000
@@ -158,7 +160,7 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
     if not isinstance(budget, Budget):  # what is free changes: both passes keep to what is planned for
         budget = bytes_left(budget, _device(device))
     plan = _plan(x, chunks, budget, device, target.describe(spec.shape, spec.dtype, wish))
-    last = replace(options, budget=budget, chunks=wish)
+    last = replace(options, out=_labelled(x, options.out, target), budget=budget, chunks=wish)
     if plan.intermediate is None:
         return execute(moved(x, last, block=plan.blocks[0]))
     if (passes := current()) is not None:
@@ -177,6 +179,13 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
         return execute(moved(between, last, block=plan.blocks[1]))
     finally:
         directory.end()
+
+
+def _labelled(x: Any, out: Any, target: Any) -> Any:
+    """The output, told the labels of the array: what goes between has none."""
+    with closing(open_source(x)) as source:
+        label([target], source)
+    return target.said if getattr(target, "takes_labels", False) else out
 
 
 def _plan_into(x: Any, chunks: Chunks, options: Options) -> RechunkPlan:

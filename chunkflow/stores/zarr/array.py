@@ -45,6 +45,7 @@ from chunkflow.stores.zarr.allowed import check_array, check_metadata, no_dtype
 from chunkflow.stores.zarr.bounded import bounded
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, is_checked, matches_in
+from chunkflow.stores.zarr.dimensions import labels_of
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.metadata import direct
 from chunkflow.stores.zarr.node import zarr_node
@@ -98,7 +99,7 @@ def open_zarr_url(url: str) -> ZarrSource:
 
 
 def _described(path: str) -> AnyArray:
-    """The array that files describe, without attributes of format 2 if there is one file.
+    """The array that files describe.
 
     Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later. What it says is
     checked before zarr sees it.
@@ -111,6 +112,8 @@ def _described(path: str) -> AnyArray:
     if len(arrays) != 1:
         return zarr.open_array(path, mode="r")
     (metadata,) = arrays
+    if metadata.get("zarr_format") == 2 and os.path.isfile(beside := os.path.join(path, ".zattrs")):
+        metadata = {**metadata, "attributes": read_document(beside)}
     return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=True)), metadata)
 
 
@@ -275,6 +278,10 @@ class ZarrSource(Unviewed):
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
+        self.labels = labels_of(array)
+        fill = array.fill_value if array.metadata.zarr_format == 2 else None
+        self.masked = None if fill is None else np.asarray(fill).item()
+        """In format 2 the fill value, which stands for missing values to xarray."""
         self._bucket = Bucket(array.store, array.path) if is_remote(array.store) else None
         self._looking, self._looked = threading.Lock(), -math.inf
         self._piped = bounded(array) if self._direct is None else array

@@ -64,6 +64,8 @@ class ZarrStoreTarget:
 
     footprint: Footprint | None = None
 
+    takes_labels = True
+
     def __init__(self, store: Any, path: str, said: NewArray, *, overwrite: bool = False) -> None:
         self.store, self.path, self.said = store, path, said
         self.is_transaction = type(store).__module__.partition(".")[0] == "icechunk"

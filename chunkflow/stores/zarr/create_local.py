@@ -51,6 +51,8 @@ class ZarrPathTarget:
     footprint: Footprint | None = None
     grows = True
 
+    takes_labels = True
+
     def __init__(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, said: NewArray | None = None, within: str = ""
     ) -> None:

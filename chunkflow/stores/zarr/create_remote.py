@@ -67,6 +67,8 @@ class ZarrUrlTarget:
 
     footprint: Footprint | None = None
 
+    takes_labels = True
+
     def __init__(
         self,
         url: str,

@@ -1,0 +1,78 @@
+"""What a zarr array stores beside its elements stays with its copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+
+CPU = {"device": "cpu"}
+SAID = {"units": "K", "nested": {"valid": [0, 1]}, "scale_factor": 0.5}
+
+
+@pytest.fixture(params=[2, 3])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """In either format, with names of dimensions as xarray has them there."""
+    array = np.arange(480, dtype="i2").reshape(8, 6, 10)
+    how: dict[str, Any] = {"attributes": SAID, "dimension_names": ("z", "y", "x")}
+    if request.param == 2:
+        how = {"attributes": {**SAID, "_ARRAY_DIMENSIONS": ["z", "y", "x"]}}
+    zarr.create_array(tmp_path / "x.zarr", data=array, chunks=(8, 2, 2), zarr_format=request.param, **how)
+    return tmp_path / "x.zarr"
+
+
+def labels(path: Path) -> tuple[dict[str, Any], list[str] | None]:
+    array = zarr.open_array(path)
+    attributes = array.attrs.asdict()
+    if array.metadata.zarr_format == 2:
+        return attributes, attributes.pop("_ARRAY_DIMENSIONS", None)
+    names = array.metadata.dimension_names  # type: ignore[union-attr]
+    return attributes, None if names is None else list(names)
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_copy_keeps_them(source: Path, zarr_format: Any) -> None:
+    out = source.parent / "y.zarr"
+    cf.copy(source, cf.NewArray(out, zarr_format=zarr_format), **CPU)
+    assert labels(out) == (SAID, ["z", "y", "x"])
+    np.testing.assert_array_equal(zarr.open_array(out)[...], zarr.open_array(source)[...])
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+@pytest.mark.parametrize("budget", ["64MB", 500_000])
+def test_other_chunks_keep_them(source: Path, budget: Any) -> None:
+    out = source.parent / "y.zarr"
+    cf.rechunk(source, (1, -1, -1), out, budget=budget, **CPU)
+    assert labels(out) == (SAID, ["z", "y", "x"])
+
+
+def test_two_passes_keep_them(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((96, 96, 96))
+    said = {"units": "K"}
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(96, 4, 4), attributes=said, dimension_names=("z", "y", "x"))
+    plan = cf.rechunk_plan(tmp_path / "x.zarr", (1, 96, 96), budget="1MB", **CPU)
+    assert plan.intermediate is not None
+    cf.rechunk(tmp_path / "x.zarr", (1, 96, 96), tmp_path / "y.zarr", budget="1MB", **CPU)
+    assert labels(tmp_path / "y.zarr") == (said, ["z", "y", "x"])
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+def test_what_is_said_comes_first(source: Path) -> None:
+    out = source.parent / "y.zarr"
+    cf.copy(source, cf.NewArray(out, attributes={}, dimension_names=("a", "b", "c")), **CPU)
+    assert labels(out) == ({}, ["a", "b", "c"])
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+def test_results_of_other_operations_have_none_of_them(source: Path) -> None:
+    out = source.parent / "y.zarr"
+    cf.map(np.negative, source, out=out, **CPU)
+    assert labels(out)[0] == {}
+    cf.copy(source, source.parent / "y.npy", **CPU)
+    np.testing.assert_array_equal(np.load(source.parent / "y.npy"), zarr.open_array(source)[...])
