@@ -70,7 +70,7 @@ def add(commands: Commands) -> None:
     add_chunks(parser)
     add_output(parser)
     parser.add_argument("--trace", metavar="FILE", help="write when each stage was busy, for ui.perfetto.dev")
-    parser.add_argument("--report", action="store_true", help="print seconds, bytes and GB/s of each stage")
+    parser.add_argument("--report", action="store_true", help="print seconds, bytes and GB/s of each stage, and advice")
 
     told = "show the plan of `run`: passes, blocks, bytes, memory and seconds"
     parser = command(commands, "explain", explain, told, f"{TEXT}\n{EXPLAIN}")
@@ -92,8 +92,6 @@ def run(options: argparse.Namespace) -> int:
     """Compute the result, and store or print it."""
     if options.explain:
         return explain(options)
-    if options.trace and not hasattr(cf.Profile, "trace"):
-        refuse("this version of chunkflow writes no traces: leave --trace out")
     with cf.Profile() as profile:
         result = evaluated(options)
         if options.out == "-":
@@ -105,9 +103,10 @@ def run(options: argparse.Namespace) -> int:
     if options.out != "-":
         print(f", in {report.seconds:.3g} s; peak memory {format_bytes(report.peak)}")
     if options.report:
-        print(report, file=sys.stderr if options.out == "-" else sys.stdout)
+        advice = f"\n\n{report.advice()}" if report.seen else ""
+        print(f"{report}{advice}", file=sys.stderr if options.out == "-" else sys.stdout)
     if options.trace:
-        profile.trace(options.trace)  # type: ignore[attr-defined,unused-ignore]
+        profile.trace(options.trace)
     return 0
 
 
@@ -123,7 +122,20 @@ def explain(options: argparse.Namespace) -> int:
     if not any(isinstance(each, Lazy) for each in _several(result)):
         print("the result was computed at once: its length depends on the values")
         return 0
-    print(cf.explain(result, **given))
+    several = isinstance(result, list | tuple)
+    if "workers" in given or several or options.out == "-":
+        print(cf.explain(result, **given))
+    else:
+        print(
+            cf.explain(
+                cf.store,
+                result,
+                options.out,
+                chunks=options.chunks,
+                overwrite=getattr(options, "overwrite", True),
+                **given,
+            )
+        )
     return 0
 
 

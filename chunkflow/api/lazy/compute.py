@@ -129,6 +129,16 @@ def store(
     >>> y
     array([0., 1., 4., 9.])
     """
+    wanted = _wanted(arrays, outs, chunks)
+    kept: dict[str, Any] = {"overwrite": overwrite, "sync": sync, "resume": resume, "name": name}
+    options = Options(budget=budget, device=device, out_chunks=chunks, **kept)
+    with interrupts.deferred(), asked(checksum, outs):  # files are opened from here on
+        results = tuple((_gone_on_with if resume else _evaluated)(wanted, options, progress).values())
+    return results if isinstance(arrays, list | tuple) else results[0]
+
+
+def _wanted(arrays: Any, outs: Any, chunks: Chunks) -> dict[Node, Any]:
+    """Where each expression goes, with the `chunks` that are asked for checked."""
     wanted = places_by_node(arrays, outs)
     if chunks is not None and len(wanted) > 1:
         raise ArgumentError(f"chunks={chunks!r} of {len(wanted)} expressions: store each with chunks of its own")
@@ -141,11 +151,23 @@ def store(
                 f"chunks={chunks!r}: {node.name} makes several passes of its own, and chooses the chunks of an array "
                 "that it creates: store it into a zarr array that has them"
             )
-    kept: dict[str, Any] = {"overwrite": overwrite, "sync": sync, "resume": resume, "name": name}
-    options = Options(budget=budget, device=device, out_chunks=chunks, **kept)
-    with interrupts.deferred(), asked(checksum, outs):  # files are opened from here on
-        results = tuple((_gone_on_with if resume else _evaluated)(wanted, options, progress).values())
-    return results if isinstance(arrays, list | tuple) else results[0]
+    return wanted
+
+
+def _plan_to_store(arrays: Any, outs: Any, *, chunks: Chunks = None, checksum: bool | None = None, **given: Any) -> Any:
+    """The plan of `store` with these arguments."""
+    wanted = _wanted(arrays, outs, chunks)
+    known = {name: given[name] for name in ("budget", "device", "overwrite") if name in given}
+    if strange := set(given) - {*known, "progress", "sync", "resume", "name"}:
+        raise ArgumentTypeError(f"store has no argument {', '.join(sorted(strange))}")
+    options = Options(out_chunks=chunks, **known)
+    with asked(checksum, outs):
+        return _plan_of({_target(node): out for node, out in wanted.items()}, options)
+
+
+def _plan_of(targets: dict[Node, Any], options: Options) -> PassesPlan:
+    whole = Evaluation(options)
+    return PassesPlan(tuple(named(lambda: whole.plans(targets), options, lambda: whole.plan_all(targets))))
 
 
 def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
@@ -320,7 +342,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     Parameters
     ----------
     fn : callable or Array
-        One of chunkflow's operations, or a function that `map` is to apply; or an expression.
+        One of chunkflow's operations, or `chunkflow.store`, or a function that `map` is to apply; or an expression.
     *arrays, **options
         As for the operation, or for `map`; or further expressions, and ``budget=`` and ``device=``.
     workers, partition : int and str, optional
@@ -353,9 +375,13 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     (1, 2)
     >>> [run.plan.bytes_in for run in cf.explain(x.mean(), analyze=True, device="cpu").runs]
     [80000]
+    >>> cf.explain(cf.store, x + 1, "sum.npy", device="cpu").bytes_out
+    80000
     >>> cf.explain(x.mean(), workers=2, partition="20kB", device="cpu").tasks
     4
     """
+    if fn is store:
+        return analyzed(lambda: store(*arrays, **options)) if analyze else _plan_to_store(*arrays, **options)
     if analyze and not isinstance(fn, Lazy | tuple | list | dict):
         work, given = (fn, arrays) if is_operation(fn) else (mapping.map, (fn, *arrays))
         made: list[Any] = []
@@ -375,10 +401,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
         return _cluster_plan([node_of(lazy) for lazy in lazies], workers, partition, Options(**options))
     if analyze:
         return analyzed(lambda: compute(*values, **options))
-    targets: dict[Node, Any] = dict.fromkeys(_target(node_of(lazy)) for lazy in lazies)
-    whole = Evaluation(Options(**options))
-    plans = named(lambda: whole.plans(targets), whole.options, lambda: whole.plan_all(targets))
-    return PassesPlan(tuple(plans))
+    return _plan_of(dict.fromkeys(_target(node_of(lazy)) for lazy in lazies), Options(**options))
 
 
 def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:
