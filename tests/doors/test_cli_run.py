@@ -213,11 +213,15 @@ def test_a_traceback_by_the_environment(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_trace_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["run", "a + 1", "a.npy", "c.npy", "--trace", "trace.json"])
-    if hasattr(cf.Profile, "trace"):
-        assert code == 0
-        assert json.loads(Path("trace.json").read_text())
-    else:
-        assert code == 2
-        assert "--trace" in error_of(capsys)
+def test_a_trace_and_advice_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "a + 1", "a.npy", "c.npy", "--trace", "trace.json", "--report"]) == 0
+    assert {event["ph"] for event in json.loads(Path("trace.json").read_text())["traceEvents"]} == {"M", "X", "C"}
+    assert "bound by" in capsys.readouterr().out
+
+
+def test_the_plan_is_that_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "a + 1", "a.npy", "plan.zarr"]) == 0
+    told = capsys.readouterr().out
+    assert "plan.zarr: float" in told
+    assert "in host memory" not in told
+    assert not Path("plan.zarr").exists()
