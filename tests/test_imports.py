@@ -157,9 +157,7 @@ def test_modules_are_imported_at_the_top(module: str) -> None:
     tree = parse(module)
     top: set[ast.stmt] = set(tree.body)
     for node in tree.body:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            top.update(node.body)
-        elif isinstance(node, ast.Try):  # the version, which a fresh checkout does not have
+        if (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)) or isinstance(node, ast.Try):
             top.update(node.body)
     late = [node.lineno for node, _ in own_imports(module) if node not in top]
     assert not late, f"{module}: imports below the top of the module, lines {late}"
