@@ -44,6 +44,8 @@ sanitize: $(READY) ## the tests of the compiled modules, with AddressSanitizer a
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/zizmor --offline --quiet .github
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

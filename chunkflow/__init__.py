@@ -66,7 +66,10 @@ if TYPE_CHECKING:
     from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
     from chunkflow.core.config import config
 
-__version__ = "0.1.0"
+try:
+    from chunkflow._version import __version__ as __version__
+except ImportError:  # a checkout that was never installed
+    __version__ = "0+unknown"
 
 __all__ = [
     "Analysis",

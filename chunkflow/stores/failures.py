@@ -31,7 +31,7 @@ def blamed(error: Exception, region: Region, chunks: Shape | None, read: Callabl
         try:
             read(shift(part.place, [side.start for side in region]))
         except Exception as found:
-            return ChunkError(f"chunk {part.chunk}: {found or type(found).__name__}")
+            return ChunkError(f"chunk {part.chunk}: {str(found) or type(found).__name__}")
     return error
 
 

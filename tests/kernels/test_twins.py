@@ -12,6 +12,8 @@ from support.foreign_arrays import Foreign
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.kernels.twins import suited
 
+OLD = np.lib.NumpyVersion(np.__version__) < "2.1.0"
+"""NumPy whose clip refuses limits that the dtype has not."""
 ODD = np.array([0.0, -0.0, 1.0, -1.5, 2.0, -3.0, np.inf, -np.inf, np.nan, 1e30, -1e-30, 7.25])
 FIRST, SECOND = (a.ravel() for a in np.meshgrid(ODD, ODD))
 HALF = np.arange(1 << 16, dtype="u2").view("f2")
@@ -44,8 +46,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (np.floor_divide, (WHOLE, 5)),
     (np.divmod, (FIRST, SECOND)),
     (np.divmod, (WHOLE, 4)),
-    (np.clip, (WHOLE.astype("i1"), -300, 300)),
-    (np.clip, (WHOLE, -(2**70), None)),
+    *(() if OLD else [(np.clip, (WHOLE.astype("i1"), -300, 300)), (np.clip, (WHOLE, -(2**70), None))]),
     (np.clip, (SIDES, 0, 2)),
     (np.clip, (WHOLE, WHOLE[::-1].copy(), 4)),
     (np.nextafter, (FIRST, SECOND)),

@@ -105,8 +105,15 @@ _SAME = (
 
 
 def _alike(numpys: Any, ours: Any, names: str) -> dict[Any, Function]:
-    """Functions of two modules that have the same names."""
-    return {getattr(numpys, name): getattr(ours, name) for name in names.split()}
+    """Functions of two modules that have the same names. An older NumPy may lack some."""
+    return {vars(numpys)[name]: getattr(ours, name) for name in names.split() if name in vars(numpys)}
+
+
+_CUMULATIVE = {
+    "cumulative_sum": numpy_functions.cumulative(scan.cumsum, 0),
+    "cumulative_prod": numpy_functions.cumulative(scan.cumprod, 1),
+}
+"""Functions that NumPy has since 2.1."""
 
 
 FUNCTIONS: dict[Any, Function] = {
@@ -146,8 +153,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
     np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
-    np.cumulative_sum: numpy_functions.cumulative(scan.cumsum, 0),
-    np.cumulative_prod: numpy_functions.cumulative(scan.cumprod, 1),
+    **{vars(np)[name]: function for name, function in _CUMULATIVE.items() if name in vars(np)},
     np.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
     np.ravel: lambda x, order="C": numpy_functions.reshape(x, -1, order),
     np.atleast_1d: numpy_functions.at_least(1),

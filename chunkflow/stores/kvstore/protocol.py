@@ -76,4 +76,4 @@ def named(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, f"{what}: {error.strerror or error}") from error
-        raise ChunkError(f"{what}: {error or type(error).__name__}") from error
+        raise ChunkError(f"{what}: {str(error) or type(error).__name__}") from error

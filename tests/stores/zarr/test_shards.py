@@ -296,6 +296,7 @@ def test_an_index_is_loaded_once_for_all_who_wait_and_again_after_a_failure() ->
     assert all(index is found[0] for index in found)
 
 
+@pytest.mark.skipif(not hasattr(zarr.Array, "config"), reason="zarr before 3.1.6 does not say what is kept")
 def test_a_shard_of_fill_values_is_no_file(tmp_path: Path) -> None:
     array, _ = make(tmp_path / "x", fill_value=3)
     assert ours(array).write(whole((8, 8)), np.full((8, 8), 3, "i4"))
