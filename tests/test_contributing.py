@@ -155,7 +155,7 @@ def test_libraries_that_tests_skip_for_are_installed_or_listed() -> None:
         for name in re.findall(r'importorskip\("([\w.]+)"', path.read_text())
     }
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    parts = re.split(r"\W+", extras["test"][0].partition("[")[2])
+    parts = re.split(r"\W+", extras["complete"][0].partition("[")[2])
     brought = " ".join(sum((extras[name] for name in parts if name), extras["test"])).replace("[http]", " aiohttp")
     table = PAGE.read_text().partition("\n| library |")[2].partition("\n\n")[0]
     listed = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (.*?) \|", table, re.M)))
