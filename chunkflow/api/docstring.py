@@ -28,16 +28,17 @@ out : array, str, path, NewArray or None
     `chunkflow.ExistingArray` which part of one is written. None makes a NumPy array.
 budget : int, str, float or Budget, optional
     Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
-    (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.
+    (``"80%"``, 0.8). By default what the surrounding ``with Budget(...)`` allows, else the setting ``budget``, 80%.
 device : str, int or Device, optional
-    ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default ``CHUNKFLOW_DEVICE``, else "auto".
+    ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default the setting ``device``, "auto".
 progress : bool, "always" or callable
-    True shows a bar on a terminal, "always" shows it anywhere; a callable gets (done, total) bytes.
+    True shows a bar on a terminal or in a notebook, "always" shows it anywhere; a callable gets (done, total) bytes. By
+    default the setting ``progress``, which is no bar.
 overwrite : bool
     Whether a path in `out` that exists may be replaced (when the new array is complete).
 sync : bool, optional
-    Whether a new local array is on the disk, and survives a power cut, when the call returns. By default where
-    ``CHUNKFLOW_SYNC=1``; what replaces something is in any case.
+    Whether a new local array is on the disk, and survives a power cut, when the call returns. By default as
+    the setting ``sync`` says; what replaces something is in any case.
 resume : bool
     Whether what a run that ends early has done is left beside the path in `out`, and the same call goes on with it: see
     ``docs/crashes.md``.

@@ -61,7 +61,7 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add ``--device``."""
-    parser.add_argument("--device", help="auto, cpu, cuda or cuda:N (default: CHUNKFLOW_DEVICE, else auto)")
+    parser.add_argument("--device", help="auto, cpu, cuda or cuda:N (default: the setting device, else auto)")
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

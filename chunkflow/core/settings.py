@@ -102,12 +102,13 @@ def checked(name: str, value: Any, origin: str) -> Any:
 
 
 def setting(name: str) -> Any:
-    """What is set now.
+    """What is set now; an empty text, as of a variable of the environment, is nothing.
 
     >>> setting("sync")
     False
     """
-    return checked(name, _value(name), "chunkflow.config")
+    value = _value(name)
+    return checked(name, SETTINGS[name].default if value == "" else value, "chunkflow.config")
 
 
 _value = at("chunkflow.core.config:value")  # donfig takes 30 ms to load: more than the rest of this wing

@@ -14,7 +14,7 @@ import pytest
 from support.decoders import DecodingDevice
 from support.devices import at_work, numpy_device
 
-from chunkflow import devices
+from chunkflow import config, devices
 from chunkflow.core.machine import Machine
 from chunkflow.devices import rates, registry
 from chunkflow.devices.cpu.device import NumpyDevice
@@ -222,7 +222,7 @@ def test_lanes_are_as_many_as_asked_for() -> None:
 def _no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "chunkflow.devices.cuda.device", raising=False)
-    monkeypatch.delenv(registry.VARIABLE, raising=False)
+    monkeypatch.setitem(config.config, "device", "auto")
     registry.is_present.cache_clear()
     yield
     registry.is_present.cache_clear()
@@ -242,15 +242,14 @@ class TestResolveWithoutCupy:
         with pytest.raises(DeviceError, match=r"CuPy.*install chunkflow-stream\[cuda1.*device='cpu'"):
             devices.resolve(spec)
 
-    def test_the_environment_decides_where_nothing_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(registry.VARIABLE, "cuda")
-        with pytest.raises(DeviceError, match="CuPy"):
-            devices.resolve()
-        assert devices.resolve("cpu").name == "cpu"
-        monkeypatch.setenv(registry.VARIABLE, "cpu")
-        assert devices.resolve().name == "cpu"
-        monkeypatch.setenv(registry.VARIABLE, "")
-        assert devices.resolve().name == "cpu"
+    def test_the_setting_decides_where_nothing_is_said(self) -> None:
+        with config.set(device="cuda"):
+            with pytest.raises(DeviceError, match="CuPy"):
+                devices.resolve()
+            assert devices.resolve("cpu").name == "cpu"
+        for nothing in ("cpu", ""):
+            with config.set(device=nothing):
+                assert devices.resolve().name == "cpu"
 
 
 @pytest.mark.parametrize("spec", ["gpu", "", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "CUDA"])

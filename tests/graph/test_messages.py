@@ -20,7 +20,6 @@ from support.numpy_examples import EXAMPLES, arrays, flat, rows
 import chunkflow as cf
 from chunkflow.api.lazy.numpy_dispatch import name_of
 from chunkflow.errors import ArgumentTypeError, ReadError
-from chunkflow.graph.messages import VARIABLE
 from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
@@ -172,7 +171,7 @@ def test_hdf5_and_netcdf_are_known_by_their_paths(tmp_path: Path) -> None:
 
 
 def test_what_has_no_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "100")
+    monkeypatch.setitem(cf.config.config, "message_limit", 100)
     monkeypatch.setattr(marked, "SENT", 10)
     x = cf.open(X)
     wide = np.broadcast_to(np.float64(3), (1000, 1000))
