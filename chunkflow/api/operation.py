@@ -87,7 +87,9 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
     taken = _keywords(describe) if "options" in describe.__annotations__ else None
     binding = inspect.signature(describe)
-    placed = [name for name, p in binding.parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*"}
+    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, *stars}
+    placed = [stars.get(p.kind, "") + name for name, p in binding.parameters.items() if p.kind in by_place]
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
@@ -179,7 +181,7 @@ _EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (PlacedOpt
 
 def _keywords(describe: Callable[..., Any]) -> Collection[str]:
     """Names of an operation's own parameters, and of those of a run."""
-    *own, _ = inspect.signature(describe).parameters
+    *own, _ = [name for name, p in inspect.signature(describe).parameters.items() if p.kind is not p.VAR_POSITIONAL]
     run = _EXPANDED.get(describe.__annotations__["options"], ChunkedRunOptions)
     return dict.fromkeys((*own, *run.__annotations__))
 

@@ -37,7 +37,7 @@ NAMES = {"zarr": "zarr", "hdf5": "HDF5", "npy": ".npy"}
 """What formats are called."""
 
 
-class Labels(NamedTuple):
+class StoredLabels(NamedTuple):
     """What an array stores beside its elements: attributes, and names of its dimensions."""
 
     attributes: Mapping[str, Any] | None = None
@@ -178,7 +178,7 @@ class NewArray:
         said = {k: tuple(map(named, listed(v))) if k in coded else v for k, v in self.said.items()}
         return ", ".join(f"{option}={value!r}" for option, value in said.items())
 
-    def with_labels(self, labels: Labels) -> NewArray:
+    def with_labels(self, labels: StoredLabels) -> NewArray:
         """The same, with the attributes and names of dimensions of another array where it says none."""
         attributes = labels.attributes if self.attributes is None else self.attributes
         names = labels.dimension_names if self.dimension_names is None else self.dimension_names

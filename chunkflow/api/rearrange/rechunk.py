@@ -183,6 +183,8 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
 
 def _labelled(x: Any, out: Any, target: Any) -> Any:
     """The output, told the labels of the array: what goes between has none."""
+    if not isinstance(out, str | os.PathLike | NewArray):
+        return out
     with closing(open_source(x)) as source:
         label([target], source)
     return target.said if getattr(target, "takes_labels", False) else out

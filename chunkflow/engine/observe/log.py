@@ -49,4 +49,5 @@ class Logged(Observer):
         if error is None:
             self._logger.info("run ended after %.3g s, peak %s", took, format_bytes(peak))
         else:
-            self._logger.error("run failed after %.3g s: %s: %s", took, type(error).__name__, error)
+            text = str(error)  # a record that holds the error would hold its traceback, and so blocks and open files
+            self._logger.error("run failed after %.3g s: %s: %s", took, type(error).__name__, text)

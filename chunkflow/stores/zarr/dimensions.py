@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from chunkflow.stores.new_array import Labels
+from chunkflow.stores.new_array import StoredLabels
 from chunkflow.stores.zarr.documents import parsed, read_document
 
 ATTRIBUTE = "_ARRAY_DIMENSIONS"
@@ -55,13 +55,13 @@ def names_in(metadata: bytes, version: int = 3) -> Names | None:
     return _all_text(found.get(ATTRIBUTE if version == 2 else "dimension_names")) if isinstance(found, dict) else None
 
 
-def labels_of(array: Any) -> Labels:
+def labels_of(array: Any) -> StoredLabels:
     """Attributes of a zarr array, and names of its dimensions, which format 2 has among them."""
     attributes, metadata = array.attrs.asdict(), array.metadata
     if metadata.zarr_format == 2:
-        return Labels(attributes, _all_text(attributes.pop(ATTRIBUTE, None)))
+        return StoredLabels(attributes, _all_text(attributes.pop(ATTRIBUTE, None)))
     names = metadata.dimension_names
-    return Labels(attributes, None if names is None else tuple(names))
+    return StoredLabels(attributes, None if names is None else tuple(names))
 
 
 def _all_text(found: Any) -> Names | None:
