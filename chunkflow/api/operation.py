@@ -87,9 +87,12 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
     taken = _keywords(describe) if "options" in describe.__annotations__ else None
     binding = inspect.signature(describe)
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*"}
-    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, *stars}
-    placed = [stars.get(p.kind, "") + name for name, p in binding.parameters.items() if p.kind in by_place]
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    placed = [
+        f"*{name}" if p.kind is p.VAR_POSITIONAL else name
+        for name, p in binding.parameters.items()
+        if p.kind not in named
+    ]
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:

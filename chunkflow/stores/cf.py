@@ -105,6 +105,13 @@ def coding_of(source: Source) -> CfCoding | None:
 
 def warn_of(source: Source) -> None:
     """Warn of attributes that change what a source's numbers mean, and are not applied."""
+    if short := getattr(source, "short", ""):
+        warnings.warn(
+            f"{source.spec.name}: {short}, and those alone are read; to netCDF the others are missing values. xarray "
+            "reads them so, and chunkflow.open(path, decode='raw') gives what is stored without this warning",
+            CodingWarning,
+            stacklevel=3,
+        )
     attributes = getattr(source, "attributes", {})
     if coding(attributes, source.spec.dtype) is None:
         return

@@ -79,6 +79,8 @@ class Unviewed:
     """What sources share whose elements are always copied. `attributes` are what a format stores besides."""
 
     attributes: Mapping[str, Any] = MappingProxyType({})
+    short = ""
+    """What is missing at the end of an array that others continue; empty if nothing."""
 
     def view(self, region: Region) -> np.ndarray | None:
         return None

@@ -109,3 +109,21 @@ def test_only_a_path_is_decoded(tmp_path: Path) -> None:
         cf.open(tmp_path / "x.npy", decode="CF")  # type: ignore[arg-type]
     np.save(tmp_path / "x.npy", RAW)
     np.testing.assert_array_equal(cf.open(tmp_path / "x.npy", decode="cf").compute(device="cpu"), RAW)
+
+
+def test_netcdf_reads_beyond_the_end_of_a_short_variable(tmp_path: Path) -> None:
+    """As a model leaves it that was killed between two variables: an unlimited dimension is as long as the longest."""
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        scale = file.create_dataset("time", data=np.arange(5), maxshape=(None,), chunks=(4,))
+        scale.make_scale("time")
+        for name, n in (("a", 5), ("b", 3)):
+            dataset = file.create_dataset(name, data=np.ones((n, 2)), maxshape=(None, 2), chunks=(2, 2))
+            dataset.dims[0].attach_scale(scale)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cf.open(f"{tmp_path}/x.nc:/a", decode="cf").shape == (5, 2)
+        assert cf.open(f"{tmp_path}/x.nc:/b", decode="raw").shape == (3, 2)
+    with pytest.warns(CodingWarning, match="3 of the 5 elements of its dimension 0 are stored"):
+        cf.open(f"{tmp_path}/x.nc:/b")
+    with pytest.raises(cf.errors.UnsupportedError, match="3 of the 5 elements"):
+        cf.open(f"{tmp_path}/x.nc:/b", decode="cf")

@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.api.lazy.array import Array
 from chunkflow.core.spec import default_chunks
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.nodes import SourceNode, node_of
 from chunkflow.stores import is_labelled, open_source
@@ -81,6 +81,11 @@ def _decoded(path: Any, decode: str, missing: str | None) -> Array:
     found = Array(SourceNode(as_stored))
     with closing(open_source(as_stored)) as source:
         how = coding_of(source) if decode == "cf" else None
+        if decode == "cf" and (short := getattr(source, "short", "")):
+            raise UnsupportedError(
+                f"{source.spec.name}: {short}, and to netCDF the others are missing values, which are not made here: "
+                "open it with xarray, or as it is stored with decode='raw'"
+            )
     return found if how is None else applied(decoded, (found,), {}, dict(vars(how)))
 
 

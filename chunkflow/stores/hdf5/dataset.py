@@ -27,6 +27,7 @@ from chunkflow.stores.failures import blamed, translated, unread
 from chunkflow.stores.file.strided import FileSource, Strided, pread
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.gaps import Gaps
+from chunkflow.stores.hdf5 import scales
 from chunkflow.stores.hdf5.facts import (
     Facts,
     broken_link,
@@ -70,8 +71,9 @@ def open_hdf5(path: str) -> Source:
     with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
         dataset = _found(file, path, name)
         attributes = {key: dataset.attrs[key] for key in NAMES if key in dataset.attrs}
-        source = _opened(dataset, file, guard)
-        source.attributes = attributes
+        short = scales.shortage(dataset)
+        source = _opened(dataset, file, guard)  # which may close the file
+        source.attributes, source.short = attributes, short
         return source
 
 

@@ -26,6 +26,19 @@ _OF_NETCDF = ("_Netcdf4Dimid", "_Netcdf4Coordinates")
 """Attributes by which netCDF numbers its dimensions."""
 
 
+def shortage(dataset: Any) -> str:
+    """What netCDF reads beyond the end of a dataset whose unlimited dimension others fill further; empty if nothing."""
+    for axis in [a for a, most in enumerate(dataset.maxshape or ()) if most is None]:
+        lengths: list[int] = []
+        with suppress(RuntimeError, ValueError, KeyError, TypeError):  # a scale that was deleted, or is none
+            for scale in [dataset] if dataset.is_scale else [*dataset.dims[axis].values()]:
+                rows = scale.attrs.get(_USERS, ())
+                lengths += [scale.shape[0], *(scale.file[row[0]].shape[int(row[1])] for row in rows)]
+        if max(lengths, default=0) > dataset.shape[axis]:
+            return f"{dataset.shape[axis]} of the {max(lengths)} elements of its dimension {axis} are stored"
+    return ""
+
+
 def users(scale: Any) -> list[tuple[Any, int]]:
     """The datasets that a scale is attached to, and to which axis of each.
 
