@@ -70,6 +70,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
 
 
+def add_decode(parser: argparse.ArgumentParser) -> None:
+    """Add ``--decode``."""
+    told = "cf: values of packed netCDF and zarr (scale_factor, _FillValue ...); raw: numbers as they are stored"
+    parser.add_argument("--decode", choices=("cf", "raw"), help=told)
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options of whatever writes an array."""
     add_run(parser)

@@ -18,6 +18,7 @@ from chunkflow.api.operation import is_operation
 from chunkflow.cli.common import (
     Commands,
     add_chunks,
+    add_decode,
     add_output,
     add_run,
     command,
@@ -85,6 +86,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fn", metavar="FN", help="an expression, or module:function")
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="arrays: .npy, zarr, x.h5:/name, or URLs")
     parser.add_argument("out", metavar="OUT", help="where the result goes; - prints it")
+    add_decode(parser)
     parser.add_argument("--lazy", action="store_true", help="call module:function once, with lazy arrays")
 
 
@@ -141,7 +143,7 @@ def explain(options: argparse.Namespace) -> int:
 
 def evaluated(options: argparse.Namespace) -> Any:
     """The result of FN: a lazy array or several, or a value where it had to be computed at once."""
-    arrays = [cf.open(path) for path in options.inputs]
+    arrays = [cf.open(path, decode=options.decode) for path in options.inputs]
     with cf.Budget(options.budget or DEFAULT):  # of what is computed at once, as the mask of a[a > 3]
         if _FUNCTION.fullmatch(options.fn):
             function = _imported(options.fn)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import chunkflow as cf
-from chunkflow.cli.common import Commands, add_run, command, described, run_options
+from chunkflow.cli.common import Commands, add_decode, add_run, command, described, run_options
 from chunkflow.cli.histogram import Bars, bars, histogram
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.stores.protocol import gaps_of
@@ -38,12 +38,13 @@ def add(commands: Commands) -> None:
     parser = command(commands, "stats", run, "read an array once: extremes, mean, deviation, histogram, NaN", TEXT)
     parser.add_argument("source", metavar="FILE", help="any array: .npy, zarr, x.h5:/name, or a URL")
     parser.add_argument("--json", action="store_true", help="print it for programs")
+    add_decode(parser)
     add_run(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the array, and print what was found."""
-    x = cf.open(options.source)
+    x = cf.open(options.source, decode=options.decode)
     found = statistics(x, **run_options(options))
     shape = {"dtype": str(x.dtype), "shape": list(x.shape)}
     if options.json:

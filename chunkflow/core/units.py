@@ -10,9 +10,10 @@ from typing import SupportsIndex
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 _UNITS = {"": 1, "b": 1} | {
-    prefix + infix + "b": base**power
+    prefix + infix + end: base**power
     for power, prefix in enumerate("kmgtp", start=1)
     for infix, base in (("", 1000), ("i", 1024))
+    for end in ("b", "")
 }
 _TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*|%)\s*", re.IGNORECASE)
 
@@ -24,7 +25,7 @@ def parse_bytes(value: str | float | SupportsIndex, *, whole: int | None = None)
     ----------
     value : int, float or str
         Bytes (an int), a fraction of `whole` (a float in (0, 1]), a percentage of `whole`
-        (``"80%"``), or a number with a unit: decimal (``"4GB"`` = 4 * 10**9) or binary
+        (``"80%"``), or a number with a unit: decimal (``"4GB"`` or ``"4G"`` = 4 * 10**9) or binary
         (``"4GiB"`` = 4 * 2**30) ones up to P, in any case.
     whole : int, optional
         What fractions and percentages are of, in bytes.

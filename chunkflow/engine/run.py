@@ -52,7 +52,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         resumption = Resumption.open(targets, run.plan, run.call, guards_of(run.sources))
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
-        watch.noted(f"blocks overlap: {run.plan.rereads:.3g} times the arrays' bytes are read")
+        watch.noted(f"blocks overlap: {run.plan.rereads:.2f} times the arrays' bytes are read")
     made = Complete([], turn, resumption)
     try:
         if resumption is not None:

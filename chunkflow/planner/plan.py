@@ -383,7 +383,7 @@ class Plan(Printed):
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),
             f"  memory  {self.memory} of {format_bytes(self.budget)}",
             f"  traffic reads {format_bytes(self.bytes_in)}, writes {format_bytes(self.bytes_out)}"
-            + (f", {self.rereads:.3g} times the arrays" if self.op.has_halo else "")
+            + (f", {self.rereads:.2f} times the arrays" if self.op.has_halo else "")
             + (
                 f"; link in {format_bytes(self.traffic.upload)}, out {format_bytes(self.traffic.download)}"
                 if self.machine.staged

@@ -164,3 +164,13 @@ def test_the_histogram_does_not_depend_on_blocks(x: np.ndarray, data: st.DataObj
         assert bars.counts.sum() == len(finite)
         np.testing.assert_array_equal(bars.counts, np.histogram(finite, bars.edges)[0])
     assert len(made.fewer(7).counts) <= 7
+
+
+def test_packed_numbers_are_decoded_where_that_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "p.zarr", data=np.array([0, 2, -1], "i2"), attributes={"scale_factor": 0.5})
+    array.attrs["_FillValue"] = -1
+    assert main(["stats", str(tmp_path / "p.zarr"), "--decode", "cf", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["min"], found["max"]) == (0.0, 1.0)
+    assert main(["run", "a * 2", str(tmp_path / "p.zarr"), str(tmp_path / "o.npy"), "--decode", "cf"]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), [0.0, 2.0, np.nan])

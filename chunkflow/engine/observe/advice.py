@@ -231,9 +231,13 @@ def _one_decodes(run: Seen) -> Cause | None:
     spec = max(chunked, key=lambda each: each.nbytes)
     return Cause(
         "one core decodes",
-        f"chunks of {spec.name} are decoded one after the other, while {run.cores - 1} cores idle",
+        f"chunks of {spec.name} are decoded one after the other, while {_idle(run.cores - 1)}",
         "smaller chunks let several be decoded at once; zstd, lz4 and blosc are decoded by chunkflow itself",
     )
+
+
+def _idle(cores: int) -> str:
+    return "the other idles" if cores == 1 else f"{cores} others idle"
 
 
 def _no_overlap(run: Seen) -> Cause | None:
