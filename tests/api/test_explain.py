@@ -41,7 +41,7 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
           read    ndarray: float32 (512, 512, 512), by blocks of (30, 512, 512)
           write   a new array in host memory: float32 (512, 512, 512), by blocks of (26, 512, 512)
           memory  inputs 94.37 MB + outputs 81.79 MB + workspace 62.91 MB + reserve 4.19 MB = 243.27 MB of 256.00 MB
-          traffic reads 536.87 MB, writes 536.87 MB, 1 times the arrays; link in 536.87 MB, out 536.87 MB
+          traffic reads 536.87 MB, writes 536.87 MB, 1.00 times the arrays; link in 536.87 MB, out 536.87 MB
           model   0.0257 s, bound by read
           pinned  268.44 MB of host memory""",
     ),
@@ -93,7 +93,7 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
           read    ndarray: float32 (512, 512, 512), by blocks of (16, 512, 512)
           write   the array between two passes: float32 (512, 512, 512), by blocks of (12, 512, 512)
           memory  outputs 50.33 MB + workspace 201.33 MB + reserve 327.68 kB = 251.99 MB of 256.00 MB
-          traffic reads 536.87 MB, writes 536.87 MB, 1 times the arrays
+          traffic reads 536.87 MB, writes 536.87 MB, 1.00 times the arrays
           model   0.177 s, bound by compute""",
     ),
     (

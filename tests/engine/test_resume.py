@@ -89,7 +89,7 @@ def test_the_same_call_computes_what_is_lacking(folder: Path, out: str) -> None:
     got = cf.map(rest, folder / "x.npy", out=folder / out, resume=True, name="negative", **CPU)
     np.testing.assert_array_equal(got[...], X)
     np.testing.assert_array_equal(stored(folder / out), X)
-    assert rest.calls < 60 - 20
+    assert rest.calls < 60 - 10  # what was in slots is computed again, and how much that is, threads decide
     assert names(folder) == sorted({Path(out).parts[0], "x.npy"})
 
 
@@ -205,7 +205,7 @@ def test_arrays_at_urls_are_known_by_their_objects(folder: Path, out: str) -> No
     rest = Stopping()
     cf.map(rest, source, **call)
     np.testing.assert_array_equal(cf.copy(target, device="cpu"), array[...])
-    assert rest.calls < 60 - 20
+    assert rest.calls < 60 - 10  # what was in slots is computed again, and how much that is, threads decide
 
 
 def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:
