@@ -14,31 +14,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import chunkflow as cf
+from chunkflow import errors
 from chunkflow.cli import calibrate, completion, convert, demo, doctor, info, leftovers, rechunk, run, stats, verify
 from chunkflow.cli.common import Parser, add_debug, said
-from chunkflow.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    BudgetError,
-    DeviceError,
-    OutputExistsError,
-    PlaceError,
-    SourceNotFoundError,
-    UnsupportedError,
-)
 
 COMMANDS = (demo, info, doctor, run, stats, convert, rechunk, verify, leftovers, calibrate, completion)
 """Modules of commands, in the order of the help."""
 
 REFUSED = (
-    ArgumentError,
-    ArgumentTypeError,
-    BudgetError,
-    DeviceError,
-    OutputExistsError,
-    PlaceError,
-    SourceNotFoundError,
-    UnsupportedError,
+    errors.ArgumentError,
+    errors.ArgumentTypeError,
+    errors.BudgetError,
+    errors.DeviceError,
+    errors.OutputExistsError,
+    errors.PlaceError,
+    errors.SourceNotFoundError,
+    errors.UnsupportedError,
 )
 """Errors about what the user wrote. Others are of a run that failed."""
 

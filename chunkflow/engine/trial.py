@@ -159,18 +159,6 @@ def frugal_trial(
     if smaller is not kernel:
         seen = frugal_trial(smaller, nest, **known)
         return replace(seen, shapes=_shapes_of_all(smaller, seen.shapes, nest))
-    if kernel.most_counts > COUNTS:
-        share = COUNTS / kernel.most_counts / 2
-        (few, numbers), (more, _) = kernel.with_fewer(share), kernel.with_fewer(2 * share)
-        if numbers:
-            first, second = run_trial(few, nest, **known), run_trial(more, nest, **known)
-            grown = max(0.0, second.workspace - first.workspace) * (1 / share - 1)
-            return replace(
-                first,
-                shapes=tuple([tuple([numbers.get(n, n) for n in shape]) for shape in first.shapes]),
-                workspace=first.workspace + GROWN * grown,
-                state=tuple(map(max, first.state, second.state)),
-            )
     if device.machine.staged and bytes_to_try(budget) == budget:  # the pool has a limit, unless a budget is looked for
         return cached_trial(kernel, nest, **known)
     shapes = kernel.shapes(nest) if nest.is_product else None
@@ -187,6 +175,18 @@ def frugal_trial(
         rows, less = math.prod(box), math.prod(seen.box)
         longer = [box if len(shape) == len(box) else tuple(n * rows // less for n in shape) for shape in seen.shapes]
         return replace(seen, box=box, shapes=tuple(longer))
+    if kernel.most_counts > COUNTS:
+        share = COUNTS / kernel.most_counts / 2
+        (few, numbers), (more, _) = kernel.with_fewer(share), kernel.with_fewer(2 * share)
+        if numbers:
+            first, second = run_trial(few, nest, **known), run_trial(more, nest, **known)
+            grown = max(0.0, second.workspace - first.workspace) * (1 / share - 1)
+            return replace(
+                first,
+                shapes=tuple([tuple([numbers.get(n, n) for n in shape]) for shape in first.shapes]),
+                workspace=first.workspace + GROWN * grown,
+                state=tuple(map(max, first.state, second.state)),
+            )
     short = shortened(nest, SHORT)
     of_few = kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole}) if short != nest else None
     if of_few is not None:

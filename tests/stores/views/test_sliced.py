@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import zarr
+from support.view_sources import OfFile, OfMemory, OfZarr
 
 from chunkflow.core.spec import ByteRun
 from chunkflow.stores import open_source
@@ -14,11 +14,8 @@ from chunkflow.stores.views.sliced import SlicedSource
 from chunkflow.testing import SourceContract
 
 
-class TestSlicedMemory(SourceContract):
+class TestSlicedMemory(OfMemory, SourceContract):
     step = 1
-
-    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
-        return open_source(array)
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         step = abs(self.step)
@@ -39,18 +36,12 @@ class TestBackwards(TestSlicedMemory):
     step = -1
 
 
-class TestSlicedFile(TestSlicedMemory):
-    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
-        np.save(tmp_path / "x.npy", array)
-        return open_source(tmp_path / "x.npy")
+class TestSlicedFile(OfFile, TestSlicedMemory):
+    pass
 
 
-class TestSlicedZarr(TestSlicedMemory):
-    dtypes = ("f4", "?", "i2", "c16")
-
-    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
-        zarr.create_array(tmp_path / "x.zarr", data=array, chunks=tuple(max(1, n // 2) for n in array.shape))
-        return open_source(tmp_path / "x.zarr")
+class TestSlicedZarr(OfZarr, TestSlicedMemory):
+    pass
 
 
 def test_compiled_loops_are_told_where_a_slice_lies() -> None:

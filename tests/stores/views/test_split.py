@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
-import zarr
+from support.view_sources import OfFile, OfMemory, OfZarr
 
 from chunkflow.stores import open_source
 from chunkflow.stores.protocol import Source, run_of
@@ -14,11 +14,8 @@ from chunkflow.stores.views.split import SplitSource
 from chunkflow.testing import SourceContract
 
 
-class TestSplitMemory(SourceContract):
+class TestSplitMemory(OfMemory, SourceContract):
     """Of the first two axes one is made, and split again."""
-
-    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
-        return open_source(array)
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         if array.ndim < 2 or not array.size:
@@ -28,18 +25,12 @@ class TestSplitMemory(SourceContract):
         return SplitSource(self.opened(tmp_path, merged), (first, *rest))
 
 
-class TestSplitFile(TestSplitMemory):
-    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
-        np.save(tmp_path / "x.npy", array)
-        return open_source(tmp_path / "x.npy")
+class TestSplitFile(OfFile, TestSplitMemory):
+    pass
 
 
-class TestSplitZarr(TestSplitMemory):
-    dtypes = ("f4", "?", "i2", "c16")
-
-    def opened(self, tmp_path: Path, array: np.ndarray) -> Source:
-        zarr.create_array(tmp_path / "x.zarr", data=array, chunks=tuple(max(1, n // 3) for n in array.shape))
-        return open_source(tmp_path / "x.zarr")
+class TestSplitZarr(OfZarr, TestSplitMemory):
+    pass
 
 
 def test_compiled_loops_are_told_where_a_box_lies() -> None:
