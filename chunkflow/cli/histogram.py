@@ -17,6 +17,7 @@ import numpy as np
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.operation import Options, Request, op_node
 from chunkflow.api.statistics.bins import over_everything
+from chunkflow.kernels.statistics import counting
 from chunkflow.kernels.statistics.histogram import STRIP, Tally
 
 BINS = 1024
@@ -106,7 +107,7 @@ def _binned(x: Any) -> Counts:
         exponent += 1
     first = _place(low, exponent)
     places = np.floor(np.ldexp(x, -exponent)).astype(np.int64) - first
-    return np.bincount(places, minlength=BINS), np.asarray([first, exponent], like=x)
+    return counting.counted(places, BINS), np.asarray([first, exponent], like=x)
 
 
 def _place(value: float, exponent: int) -> int:

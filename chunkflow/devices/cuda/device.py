@@ -29,9 +29,11 @@ from chunkflow.core.settings import setting
 from chunkflow.devices import rates
 from chunkflow.devices.common import DeviceDefaults, Done
 from chunkflow.devices.cuda import hints, nvcomp
+from chunkflow.devices.cuda.counting import counter
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.devices.cuda.pinned import pinned_buffers
+from chunkflow.devices.cuda.segments import reducer
 from chunkflow.devices.cuda.taken import LibraryMemory, taken_here
 from chunkflow.devices.cuda.unshuffle import unshuffler
 from chunkflow.devices.job_queue import JobQueue
@@ -42,6 +44,8 @@ from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.linalg import gemm
 from chunkflow.kernels.protocol import Library
+from chunkflow.kernels.statistics.counting import counted
+from chunkflow.kernels.statistics.segments import segmented
 
 T = TypeVar("T")
 
@@ -490,6 +494,8 @@ def _accumulate(into: Any, a: Any, b: Any) -> bool:
 
 
 fill.register(cupy.ndarray, filler(_elementwise))
+segmented.register(cupy.ndarray, reducer(_elementwise))
+counted.register(cupy.ndarray, counter(_elementwise))
 
 
 def device(ordinal: int = 0) -> CupyDevice:

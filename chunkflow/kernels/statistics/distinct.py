@@ -12,6 +12,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.statistics.counting import counted
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
@@ -29,7 +30,7 @@ def _counted(keys: Any) -> Value:
     """The different keys of a block, sorted, and their counts."""
     possible = 1 << 8 * keys.dtype.itemsize
     if possible <= min(keys.size, 1 << 16):  # else counts of all that there may be would take more than sorting
-        counts = np.bincount(keys.astype(np.intp), minlength=possible)
+        counts = counted(keys, possible)
         found = counts.nonzero()[0]
         return found.astype(keys.dtype), counts[found].astype("i8", copy=False)
     found, counts = np.unique(keys, return_counts=True)

@@ -22,8 +22,9 @@ from chunkflow.core.grid import whole as everything
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold, is_trial
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce, summed, without
-from chunkflow.kernels.statistics.groups import order_of, segmented
+from chunkflow.kernels.statistics.groups import order_of
 from chunkflow.kernels.statistics.quantile import LineRule, Rule, along_first
+from chunkflow.kernels.statistics.segments import segmented
 from chunkflow.kernels.subnest import on_host
 
 Value = tuple[Any, ...]
@@ -37,8 +38,8 @@ NEAR = 1 << 18
 FAR = 32
 """Places of that table for each label, at most."""
 
-LOOPED, LOOPED_ON_GPU = 1 << 13, 1 << 17
-"""Elements of a group's segment from which a loop over groups is quicker than one call for all of them."""
+LOOPED = 1 << 13
+"""Elements of a group's segment from which a loop over groups is quicker than NumPy's call for all of them."""
 
 TOGETHER, LAUNCHED = 1 << 13, 1 << 20
 """Elements of groups of one length that are sorted at once, in memory that a trial of small blocks shows; on a GPU."""
@@ -262,8 +263,8 @@ class Segments(GroupedRows):
         else:
             turned = on_cpu and table.flags.f_contiguous
             self.rows = table.T.take(order, 1).T if turned else table[order]
-        many = self.rows.size >= (LOOPED if on_cpu else LOOPED_ON_GPU) * len(self.starts) > 0
-        self._looped = many and not is_trial() and not (on_cpu and self.rows.flags.f_contiguous)
+        many = self.rows.size >= LOOPED * len(self.starts) > 0
+        self._looped = on_cpu and many and not is_trial() and not self.rows.flags.f_contiguous
 
     def reduce(self, name: str, of: Callable[..., Any] | None, *beside: Any, dtype: Any = None) -> Any:
         if not self._looped:
@@ -278,7 +279,7 @@ class Segments(GroupedRows):
         return np.concatenate(parts)
 
     def reduced(self, name: str, whole: Any) -> Any:
-        return segmented(UFUNCS[name], whole, self.starts) if len(self.starts) else whole[:0]
+        return segmented(whole, UFUNCS[name], self.starts) if len(self.starts) else whole[:0]
 
     def lines(self) -> Iterator[tuple[Any, Any]]:
         """Numbers of groups of one length, and the elements of each, sorted along a last axis, after the columns."""

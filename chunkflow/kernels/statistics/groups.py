@@ -20,6 +20,7 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.statistics.segments import segmented
 from chunkflow.kernels.subnest import on_host
 
 STATISTICS = ("count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box")
@@ -248,10 +249,10 @@ class LabelRuns:
         return {name: found[name] for name in wanted}
 
     def _by_run(self, ufunc: Any, elements: Any) -> Any:
-        return segmented(ufunc, elements, self._starts)
+        return segmented(elements, ufunc, self._starts)
 
     def _by_label(self, ufunc: Any, of_runs: Any) -> Any:
-        return segmented(ufunc, of_runs[self._order], self._groups)
+        return segmented(of_runs[self._order], ufunc, self._groups)
 
     def _spread(self, wide: Any, count: Any, total: Any) -> dict[str, Any]:
         """Means, their rounding errors, and sums of squares about them."""
@@ -337,27 +338,6 @@ def _all_merged(parts: Sequence[GroupPartial]) -> GroupPartial:
 
 
 # -- Array functions ----------------------------------------------------------------------------------------
-
-
-def segmented(ufunc: Any, x: Any, starts: Any, at_once: bool | None = None) -> Any:
-    """``ufunc.reduceat(x, starts)`` along the first axis, for `starts` that increase from 0.
-
-    NumPy does it in one call. CuPy has it for sums only, as differences of running sums, which are inexact and spread
-    NaN. There neighbours are combined, then their results, until one is left of each segment.
-    """
-    if isinstance(x, np.ndarray) if at_once is None else at_once:
-        return ufunc.reduceat(x, starts, axis=0)
-    while len(starts) < len(x):
-        head = np.zeros_like(starts, dtype=bool, shape=(len(x),))
-        head[starts] = True
-        place = np.arange(len(x), like=starts) - starts[np.cumsum(head) - 1]
-        even = np.flatnonzero(place % 2 == 0)
-        after = np.minimum(even + 1, len(x) - 1)
-        two = ~head[after] & (after > even)
-        alone = x[even]
-        x = np.where(two.reshape(-1, *(1,) * (x.ndim - 1)), ufunc(alone, x[after]), alone)
-        starts = np.flatnonzero(head[even])
-    return x
 
 
 def order_of(labels: Any) -> Any:

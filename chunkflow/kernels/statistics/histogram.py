@@ -12,6 +12,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.statistics.counting import counted
 
 Value = tuple[Any, ...]
 
@@ -79,7 +80,7 @@ def counts_from(block: Any, weights: Any, first: int, number: int) -> Value:
     places -= first
     np.clip(places, -1, number, out=places)
     places += 1
-    return np.bincount(places, weights, number + 2)[1:-1], beyond
+    return weighed(places, weights, number + 2)[1:-1], beyond
 
 
 def counts_between(block: Any, edges: np.ndarray) -> Value:
@@ -90,7 +91,12 @@ def counts_between(block: Any, edges: np.ndarray) -> Value:
     x, number = block.reshape(-1).astype(edges.dtype, copy=False), len(edges) - 1
     places = np.searchsorted(np.asarray(edges, like=x), x, side="right")
     beyond = np.where((places > number) & (x == x), x, np.inf).min().reshape(1)
-    return np.bincount(places, minlength=number + 2)[1:-1], beyond
+    return counted(places, number + 2)[1:-1], beyond
+
+
+def weighed(places: Any, weights: Any, number: int) -> Any:
+    """How often each integer below `number` is in an array, which has no others; with weights their sums."""
+    return counted(places, number) if weights is None else np.bincount(places, weights, number)
 
 
 def counts_added(left: Value, right: Value) -> Value:
@@ -147,8 +153,9 @@ def counts_in_boxes(columns: Sequence[Any], edges: Sequence[np.ndarray], weights
     A box has its lower edges; the last one along an axis its upper edge too.
     """
     flat = [a.reshape(-1) for a in (*columns, *([] if weights is None else [weights]))]
-    steps = [_steps(ends) for ends in edges]
-    strip = max(STRIP, number) if isinstance(flat[0], np.ndarray) else max(1, flat[0].size)
+    on_cpu = isinstance(flat[0], np.ndarray)
+    steps = [_steps(ends) if on_cpu else 0.0 for ends in edges]  # a GPU searches quicker than it rounds step by step
+    strip = max(STRIP, number) if on_cpu else max(1, flat[0].size)
     found: Any = None
     for start in range(0, max(1, flat[0].size), strip):
         part = [a[start : start + strip] for a in flat]
@@ -161,7 +168,7 @@ def counts_in_boxes(columns: Sequence[Any], edges: Sequence[np.ndarray], weights
             outside = outside | beyond
             places = places * (len(ends) - 1) + place
         places = np.where(outside, number, np.minimum(places, number))
-        counts = np.bincount(places, part[-1] if weights is not None else None, number + 1)
+        counts = weighed(places, part[-1] if weights is not None else None, number + 1)
         found = counts if found is None else found + counts
     return found[:number].copy()
 

@@ -15,6 +15,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold, is_trial
+from chunkflow.kernels.statistics.counting import counted
 from chunkflow.kernels.statistics.radix_keys import to_keys
 from chunkflow.kernels.subnest import on_host
 
@@ -371,13 +372,14 @@ class Digits(Fold):
             if known is not None:
                 prefix = self._part(self.prefixes, box)[first].reshape(-1, 1)
                 where = np.full_like(keys, row == 0, dtype=bool) if trial else known == np.asarray(prefix, like=keys)
-            chosen = ((keys[where].reshape(-1) >> number(self.shift)) & number(bins - 1)).astype(np.intp)
-            if offsets is not None and known is None:
-                chosen.reshape(lines, -1)[...] += offsets
-            elif offsets is not None:
-                chosen += np.broadcast_to(offsets, keys.shape)[where]
-            if chosen.size:
-                counts[row] = np.bincount(chosen, minlength=lines * bins).reshape(lines, bins)
+            chosen = (keys[where].reshape(-1) >> number(self.shift)) & number(bins - 1)
+            if offsets is not None:
+                chosen = chosen.astype(np.intp)
+                if known is None:
+                    chosen.reshape(lines, -1)[...] += offsets
+                else:
+                    chosen += np.broadcast_to(offsets, keys.shape)[where]
+            counts[row] = counted(chosen, lines * bins).reshape(lines, bins)
         if self.of_lines is None:
             return (counts,)
         return counts, (keys != ~number(0)).sum(-1)  # the greatest key is that of NaN

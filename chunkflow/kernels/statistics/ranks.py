@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.kernels.statistics.counting import counted
+
 
 def ranked(block: Any, axis: int) -> Any:
     """Rank of each element in its line, from 1 on: equal ones share the mean of theirs, and NaN has none.
@@ -23,7 +25,7 @@ def ranked(block: Any, axis: int) -> Any:
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     line = np.arange(len(lines), like=lines)[:, None] * lines.shape[-1]
     group = np.cumsum(begins, axis=-1) - 1 + line  # of equal elements; no two lines have one in common
-    size = np.bincount(group.reshape(-1), minlength=lines.size).reshape(lines.shape)
+    size = counted(group, lines.size).reshape(lines.shape)
     middle = np.cumsum(size, axis=-1) - (size - 1) / 2
     ranks = np.take_along_axis(middle.reshape(-1)[group], np.argsort(order, axis=-1), -1)
     if lines.dtype.kind == "f":

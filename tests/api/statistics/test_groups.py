@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,25 +222,6 @@ def test_memory_is_within_the_budget(number: int, tmp_path: Path) -> None:
         tracemalloc.stop()
     assert got["count"].sum() == 2_000_000
     assert peak <= budget
-
-
-@given(
-    x=st.lists(st.integers(-5, 5), min_size=1, max_size=40), data=st.data(), ufunc=st.sampled_from([np.add, np.maximum])
-)
-def test_segments_as_reduceat(x: list[int], data: Any, ufunc: Any) -> None:
-    """What stands in for reduceat where an array module has none."""
-    starts = np.array([0, *sorted(data.draw(st.sets(st.integers(1, len(x) - 1)) if len(x) > 1 else st.just([])))])
-    for array in (np.array(x), np.array(x, "f4"), np.array([x, x[::-1]]).T):
-        same(ops.segmented(ufunc, array, starts, at_once=False), ufunc.reduceat(array, starts, axis=0))
-
-
-def test_without_reduceat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All statistics as an array module without it gives them."""
-    monkeypatch.setattr(ops, "segmented", partial(ops.segmented, at_once=False))
-    rng = np.random.default_rng(0)
-    values, labels = rng.random((9, 8, 7)), rng.integers(0, 5, (9, 8, 7))
-    got = label_statistics(values, labels, chunks=(4, 3, 7), device="cpu")
-    alike(got, by_hand(values, labels, np.arange(5)))
 
 
 class Untouchable:

@@ -1,0 +1,95 @@
+"""Counts and reductions of segments: a device's own are NumPy's."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunkflow.kernels.reductions.tiled import UFUNCS
+from chunkflow.kernels.statistics.counting import counted
+from chunkflow.kernels.statistics.segments import segmented
+
+PLACES = [pytest.param("cpu", id="cpu"), pytest.param("cuda", id="cuda", marks=pytest.mark.gpu)]
+RNG = np.random.default_rng(0)
+
+
+def on(device: str, array: np.ndarray) -> Any:
+    """The array on a device."""
+    if device == "cpu":
+        return array
+    importlib.import_module("chunkflow.devices.cuda.device")
+    return pytest.importorskip("cupy").asarray(array)
+
+
+def host(array: Any) -> np.ndarray:
+    """The array as NumPy's."""
+    return np.asarray(array if isinstance(array, np.ndarray) else array.get())
+
+
+def varied(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of a dtype, with NaN among floats."""
+    found = RNG.integers(-9 if np.dtype(dtype).kind in "ifc" else 0, 9, shape).astype(dtype)
+    if np.dtype(dtype).kind == "f":
+        found[RNG.random(shape) < 0.01] = np.nan
+    return found
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("number", [1, 2, 100, 256, 5000, 1 << 13, (1 << 13) + 1, 1 << 18])
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8", "u4", "u8"])
+@pytest.mark.parametrize("how", ["all", "one", "runs", "none"])
+def test_counts(device: str, number: int, dtype: str, how: str) -> None:
+    number = min(number, 256) if dtype == "u1" else number
+    size = 0 if how == "none" else 100_003
+    places = RNG.integers(0, number, size).astype(dtype)
+    if how == "one":
+        places[:] = number - 1
+    if how == "runs":
+        places = np.repeat(places[:1000], 77)
+    found = counted(on(device, places.reshape(1, -1)), number)
+    assert found.dtype == np.intp
+    np.testing.assert_array_equal(host(found), np.bincount(places.astype(np.intp), minlength=number))
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("name", sorted(UFUNCS))
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u2", "i4", "i8", "u8", "?", "c8", "c16"])
+@pytest.mark.parametrize("shape", [(1,), (63,), (64,), (65,), (9000,), (700, 3), (130, 2, 5), (40, 1 << 16)], ids=str)
+def test_segments(device: str, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    kind, ufunc = np.dtype(dtype).kind, UFUNCS[name]
+    if (name in ("any", "all")) != (kind == "b") or (kind == "c" and name not in ("sum", "prod")):
+        pytest.skip("no such reduction of groups")
+    x = varied(dtype, shape)
+    if name == "prod":
+        x = np.sign(x) if kind != "c" else np.exp(1j * x).astype(dtype)
+    lengths = [1, 1, 2, 64, 65, 3, 128, 5000, 1]
+    starts = np.array([at for at in np.cumsum([0, *lengths]) if at < len(x)])
+    whole = x.astype("i8") if kind in "iu" and x.dtype.itemsize < 8 and name in ("sum", "prod") else x
+    found = segmented(on(device, whole), ufunc, on(device, starts))
+    expected = ufunc.reduceat(whole.astype("f8") if kind == "f" else whole, starts, axis=0)
+    assert found.dtype == whole.dtype
+    tolerance = {"f2": 1e-2, "f4": 1e-5, "c8": 1e-4}.get(dtype, 1e-12 if kind in "fc" else 0)
+    np.testing.assert_allclose(host(found), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.gpu
+def test_a_sum_of_floats_is_the_same_in_each_run() -> None:
+    x, starts = on("cuda", RNG.standard_normal((200_000, 2)).astype("f4")), on("cuda", np.array([0, 7, 150_000]))
+    first = host(segmented(x, np.add, starts))
+    assert all((host(segmented(x, np.add, starts)) == first).all() for _ in range(5))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", [1 << 10, 1 << 20])
+def test_counts_take_memory_for_themselves_alone(number: int) -> None:
+    import cupy
+
+    places = on("cuda", RNG.integers(0, number, 1 << 20).astype("u4"))
+    counted(places, number)
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        counted(places, number)
+    assert pool.total_bytes() <= number * 8 + (1 << 20)
