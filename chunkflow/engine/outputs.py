@@ -23,6 +23,10 @@ SMALLEST_CHUNK = 64 << 10
 """Bytes below which chunks are not made smaller, however tight the budget."""
 
 
+JOINED_CHUNK = 1 << 20
+"""Bytes up to which chunks of a result that is smaller than its source are joined."""
+
+
 def check_number(targets: Sequence[Target], seen: Trial, options: Options) -> None:
     """Refuse an `out` that does not match the number of results."""
     number = len(seen.shapes)
@@ -86,6 +90,8 @@ def describe_outputs(
                 min(n, (block[d.axis] or n) if isinstance(d, Along) else n) or 1
                 for d, n in zip(output.dims, shape, strict=True)
             )
+        if wish is None:
+            wish = _followed(op, output, sources, shape, dtype.itemsize)
         spec = target.describe(shape, dtype, wish)
         if spec.chunks is None and getattr(target, "takes_order", False):
             spec = replace(spec, order=_order(op, output, spec, sources))
@@ -94,6 +100,26 @@ def describe_outputs(
             size = math.prod(output.shape(seen.box)) / max(math.prod(seen.box), 1)
             casts += size * max(spec.dtype.itemsize, dtype.itemsize)
     return specs, max(seen.workspace, casts)
+
+
+def _followed(
+    op: LoopNest, output: Output, sources: Sequence[Source], shape: Shape, itemsize: int
+) -> tuple[int, ...] | None:
+    """Chunks that begin where a source's do, along the axes that the output follows; small ones are joined.
+
+    So a block of whole chunks of the source fills whole chunks of the output. None if no source has such chunks.
+    """
+    for source, operand in zip(sources, op.operands, strict=True):
+        known = dict(zip(operand.axes, source.spec.chunks or (), strict=False))
+        if not known or any(isinstance(d, Along) and d.axis not in known for d in output.dims):
+            continue
+        own = [d if isinstance(d, int) else d(known[d.axis]) for d in output.dims]
+        sides = [min(side, n) or 1 for side, n in zip(own, shape, strict=True)]
+        for i in reversed(range(len(sides))):
+            short = -(-JOINED_CHUNK // (math.prod(sides) * itemsize))
+            sides[i] = max(1, min(shape[i], sides[i] * short))
+        return tuple(sides)
+    return None
 
 
 def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Source]) -> Shape:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chunkflow.kernels.reductions.tiled import UFUNCS
-from chunkflow.kernels.statistics.counting import counted
+from chunkflow.kernels.statistics.counting import counted, distinct
 from chunkflow.kernels.statistics.segments import segmented
 
 PLACES = [pytest.param("cpu", id="cpu"), pytest.param("cuda", id="cuda", marks=pytest.mark.gpu)]
@@ -52,6 +52,20 @@ def test_counts(device: str, number: int, dtype: str, how: str) -> None:
     found = counted(on(device, places.reshape(1, -1)), number)
     assert found.dtype == np.intp
     np.testing.assert_array_equal(host(found), np.bincount(places.astype(np.intp), minlength=number))
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8"])
+@pytest.mark.parametrize("number", [0, 1, 200, 60_000, 1 << 20])
+@pytest.mark.parametrize("known", [0, 1 << 20])
+def test_distinct(device: str, dtype: str, number: int, known: int) -> None:
+    highest = np.iinfo(dtype).max
+    keys = highest - RNG.integers(0, max(number, 1), 300_007 if number else 0).astype(dtype)
+    found, counts = distinct(on(device, keys), known)
+    values, expected = np.unique(keys, return_counts=True)
+    assert (found.dtype, counts.dtype) == (keys.dtype, np.dtype("i8"))
+    np.testing.assert_array_equal(host(found), values)
+    np.testing.assert_array_equal(host(counts), expected)
 
 
 @pytest.mark.parametrize("device", PLACES)

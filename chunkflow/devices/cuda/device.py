@@ -29,7 +29,7 @@ from chunkflow.core.settings import setting
 from chunkflow.devices import rates
 from chunkflow.devices.common import DeviceDefaults, Done
 from chunkflow.devices.cuda import hints, nvcomp
-from chunkflow.devices.cuda.counting import counter
+from chunkflow.devices.cuda.counting import counter, distinct_finder
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.devices.cuda.pinned import pinned_buffers
@@ -44,7 +44,7 @@ from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.linalg import gemm
 from chunkflow.kernels.protocol import Library
-from chunkflow.kernels.statistics.counting import counted
+from chunkflow.kernels.statistics.counting import counted, distinct
 from chunkflow.kernels.statistics.segments import segmented
 
 T = TypeVar("T")
@@ -479,10 +479,10 @@ def _has(module: str, name: str) -> bool:
 
 
 @cache
-def _elementwise(inputs: Parameters, outputs: Parameters, body: str) -> Any:
+def _elementwise(inputs: Parameters, outputs: Parameters, body: str, preamble: str = "") -> Any:
     """A kernel that rounds each product and each sum, as separate functions do, without fused multiply-add."""
     taken, given = (", ".join(f"{dtype} {name}" for dtype, name in side) for side in (inputs, outputs))
-    return cupy.ElementwiseKernel(taken, given, body, "chunkflow_chain", options=("--fmad=false",))
+    return cupy.ElementwiseKernel(taken, given, body, "chunkflow_chain", preamble=preamble, options=("--fmad=false",))
 
 
 @gemm.accumulate.register(cupy.ndarray)
@@ -496,6 +496,7 @@ def _accumulate(into: Any, a: Any, b: Any) -> bool:
 fill.register(cupy.ndarray, filler(_elementwise))
 segmented.register(cupy.ndarray, reducer(_elementwise))
 counted.register(cupy.ndarray, counter(_elementwise))
+distinct.register(cupy.ndarray, distinct_finder(_elementwise))
 
 
 def device(ordinal: int = 0) -> CupyDevice:

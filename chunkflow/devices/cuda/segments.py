@@ -69,7 +69,8 @@ def reducer(make: Elementwise) -> Callable[[Any, np.ufunc, Any], Any]:
     """`segmented` for arrays of a device that compiles kernels with `make`."""
 
     def segmented(x: Any, ufunc: np.ufunc, starts: Any) -> Any:
-        rows, dtype = np.ascontiguousarray(x.reshape(len(x), -1)), x.dtype
+        rows, dtype = x.reshape(len(x), -1), x.dtype
+        rows = rows if rows.flags.c_contiguous else rows.copy()
         columns = rows.shape[1]
         bounds = np.concatenate((starts, np.full_like(starts, len(x), shape=(1,)))).astype("i8", copy=False)
         longest = len(x) - len(starts) + 1

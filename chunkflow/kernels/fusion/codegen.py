@@ -80,8 +80,11 @@ def power(base: Any, exponent: Any) -> Any:
 Parameters = tuple[tuple[str, str], ...]
 """Dtypes and names of parameters."""
 
-Elementwise = Callable[[Parameters, Parameters, str], Callable[..., Any]]
-"""Compiles a function of arrays, scalars and outputs, from its parameters and the body for one element of each."""
+Elementwise = Callable[..., Callable[..., Any]]
+"""Compiles a function of arrays, scalars and outputs, from its parameters and the body for one element of each.
+
+It is called as ``make(inputs, outputs, body)``; what is declared before the function may follow.
+"""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold
-from chunkflow.kernels.statistics.counting import counted
+from chunkflow.kernels.statistics.counting import distinct
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
@@ -24,17 +24,6 @@ class TooManyValuesError(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(f"{number} different values")
         self.number = number
-
-
-def _counted(keys: Any) -> Value:
-    """The different keys of a block, sorted, and their counts."""
-    possible = 1 << 8 * keys.dtype.itemsize
-    if possible <= min(keys.size, 1 << 16):  # else counts of all that there may be would take more than sorting
-        counts = counted(keys, possible)
-        found = counts.nonzero()[0]
-        return found.astype(keys.dtype), counts[found].astype("i8", copy=False)
-    found, counts = np.unique(keys, return_counts=True)
-    return found, counts.astype("i8", copy=False)
 
 
 def _placed(keys: Any, shape: Shape, nest: LoopNest, box: Region) -> Value:
@@ -79,7 +68,9 @@ class Distinct(Fold):
         keys = to_keys(x).reshape(-1)
         if not nest.outputs:  # in the trial call: all differ, which takes most, also where it is then found too many
             keys = np.arange(keys.size, like=keys).astype(keys.dtype)
-        new = _placed(keys, x.shape, nest, box) if self.places else _counted(keys)
+        new = (
+            _placed(keys, x.shape, nest, box) if self.places else distinct(keys, 0 if value is None else len(value[0]))
+        )
         if not nest.outputs:  # later values may be as long as there is room
             return self._padded(tuple([a[: self.room] for a in new]))
         if (number := len(new[0])) > self.room:
