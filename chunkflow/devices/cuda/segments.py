@@ -42,6 +42,7 @@ if (piece < pieces[segments]) {
     }
     const long long first = bounds[low] + (piece - pieces[low]) * most, last = min(bounds[low + 1], first + most);
     A acc = (A)x[first * columns + column];
+    #pragma unroll 4
     for (long long row = first + 1; row < last; row++) {
         const A v = (A)x[row * columns + column];
         acc = FORM;

@@ -159,15 +159,20 @@ def counts_in_boxes(columns: Sequence[Any], edges: Sequence[np.ndarray], weights
     found: Any = None
     for start in range(0, max(1, flat[0].size), strip):
         part = [a[start : start + strip] for a in flat]
-        places: Any = 0
+        places: Any = None
         outside: Any = False
         for column, each, step in zip(part, edges, steps, strict=False):  # weights come last
             dtype = np.result_type(column, each)  # in which NumPy compares; CuPy asks for one dtype
             ends = np.asarray(each.astype(dtype), like=column)
             place, beyond = _places_between(column.astype(dtype, copy=False), ends, float(each[0]), step)
-            outside = outside | beyond
-            places = places * (len(ends) - 1) + place
-        places = np.where(outside, number, np.minimum(places, number))
+            outside = beyond | outside
+            if places is None:
+                places = place
+            else:
+                places *= len(ends) - 1
+                places += place
+        np.minimum(places, number, out=places)
+        np.copyto(places, number, where=outside)
         counts = weighed(places, part[-1] if weights is not None else None, number + 1)
         found = counts if found is None else found + counts
     return found[:number].copy()
@@ -187,12 +192,13 @@ def _steps(edges: np.ndarray) -> float:
 
 def _places_between(x: Any, ends: Any, low: float, steps: float) -> tuple[Any, Any]:
     """The bin of each element, of which the last one has its upper edge; and whether it is beyond all bins."""
-    beyond = ~((x >= ends[0]) & (x <= ends[-1]))
     last = len(ends) - 2
     if not steps:
-        place = np.searchsorted(ends, x, side="right") - 1
+        place = np.searchsorted(ends, x, side="right")
+        place -= 1
         place -= x == ends[-1]
-        return place, beyond
+        return place, place.view("u8") >= np.uint64(last + 1)  # below the bins it is -1
+    beyond = ~((x >= ends[0]) & (x <= ends[-1]))
     with np.errstate(all="ignore"):
         place = (x.astype("f8") - low) * steps
         place = np.fmin(np.fmax(place, 0, out=place), last, out=place).astype(np.intp)

@@ -32,9 +32,13 @@ def to_keys(x: Any) -> Any:
     top = _top(keys.dtype)
     if dtype.kind == "i":
         return keys ^ top
-    keys = np.where((keys & top).astype(bool), ~keys, keys | top)
-    keys[np.isnan(x)] = ~keys.dtype.type(0)
-    return keys
+    found, signed = np.empty_like(keys), f"i{dtype.itemsize}"
+    # All bits of negative numbers, and no bit of others.
+    np.right_shift(x.view(signed), 8 * dtype.itemsize - 1, out=found.view(signed))
+    found |= top
+    found ^= keys
+    np.copyto(found, ~keys.dtype.type(0), where=np.isnan(x))
+    return found
 
 
 def from_keys(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
