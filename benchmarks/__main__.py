@@ -41,7 +41,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(ROWS)}; by default {STANDARD}")
     parser.add_argument("--list", action="store_true", help="the cases, and what bounds each")
-    parser.add_argument("--only", default="", metavar="PART", help="leave out what does not have this in its name")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="PART", help="leave out what has none in its name")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--gib", type=float, default=None, help="size of the volume; by default the case's own")
     parser.add_argument("--repeats", type=int, default=None, help="3, or 5 where runs are short")
