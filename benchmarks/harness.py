@@ -148,7 +148,7 @@ def measure_apart(file: str, case: str, contender: str, bench: Bench) -> str:
 
 
 def run_file(file: str, bench: Bench, *, stages: bool, memory: bool, only: Sequence[str] = ("",)) -> Any:
-    """What cases of a file give whose names contain one of `only`: a pair of a case and what was found, or a `Listing`."""
+    """Of the cases of a file whose names contain one of `only`: a case and what was found, or a `Listing`."""
     with closing(made(file, bench)) as found:  # type: ignore[type-var]
         for one in found:
             if not any(part in one.name for part in only):
