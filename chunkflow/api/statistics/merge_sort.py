@@ -1,8 +1,8 @@
 """Sorting of lines that do not fit the budget: sorted runs are stored, and merged by ranks.
 
-A pass sorts pieces of the lines, as long as the budget allows. Then each part of the result is found from the pieces'
-elements of these ranks alone (`chunkflow.kernels.statistics.merging`), on the host. So each element is read, written
-between, read again and written once.
+A pass sorts pieces of the lines, as long as the budget allows. Another one makes each part of the result: it gathers
+the pieces' elements of these ranks alone (`chunkflow.kernels.statistics.merging`), and sorts them. So each element is
+read, written between, read again and written once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.operation import ArraySpec, Declared, MultiPass, Options, Request, execute
 from chunkflow.api.statistics.bins import in_memory
-from chunkflow.api.statistics.order_statistics import all_stored
 from chunkflow.core.grid import Shape, fit
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
@@ -27,11 +26,11 @@ from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.merging import MergedLines
-from chunkflow.kernels.statistics.sorting import sorted_lines, with_places
+from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, sorted_parts, with_places
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
-RUN, PART = 96, 48
+RUN, PART = 96, 64
 """Bytes of the budget for each element of a run, and of a part of the result: values, places, and copies of both."""
 
 LEAST = RUN << 8
@@ -63,6 +62,8 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
         length, sides = _length(spec, axis, room // RUN), _sides(spec.shape, axis, room // PART)
         made = target.describe(spec.shape, dtype, sides)
         chunk = math.prod(min(c, n) for c, n in zip(made.chunks or (), spec.shape, strict=False))
+        chunks = made.chunks or (1,) * len(sides)
+        sides = tuple([min(n, max(c, side // c * c)) for side, c, n in zip(sides, chunks, spec.shape, strict=True)])
         _check_room(chunk * PART, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
         scratch = Scratch(target.name, "sort")
         try:
@@ -73,8 +74,8 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
             if is_dry():
                 return None
             runs, order = map(np.asarray, found) if places else (np.asarray(found), None)
-            lines: Any = MergedLines(runs, order, axis, length, stable)
-            return all_stored([lines], [target], options, sides, axis)[0]
+            lines: Any = [MergedLines(runs, each, axis, length) for each in ((None, order) if places else (None,))]
+            return execute(_merge(lines, axis, sides, options, stable=stable))
         finally:
             scratch.end()
 
@@ -119,3 +120,16 @@ def _runs(x: Any, axis: int, length: int, how: dict[str, Any], options: Options,
         return Declared(nest([specs[0].shape]), kernel, dims, block)
 
     return Request(declare, (x,), options)
+
+
+def _merge(lines: Sequence[MergedLines], axis: int, sides: Shape, options: Options, *, stable: bool) -> Request:
+    """Parts of lines in order; given their places in the lines too, these."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        ndim = len(specs[0].shape)
+        given: dict[str, Any] = {"axis": axis} if len(specs) > 1 else {"axis": axis, "how": {"stable": stable}}
+        fn, axes = places_in_order if len(specs) > 1 else sorted_parts, tuple(range(ndim))
+        kernel = MapKernel(fn, (SLOT,) * len(specs), given, axes)
+        return Declared(nest([spec.shape for spec in specs]), kernel, axes, tuple(sides))
+
+    return Request(declare, lines, options)

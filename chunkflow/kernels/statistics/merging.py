@@ -1,4 +1,4 @@
-"""Sorted runs as one sorted array: any part of it is found by ranks, without what comes before.
+"""Sorted runs as one array whose parts have the elements that its sorted parts have: each is found by ranks alone.
 
 The elements of a range of ranks lie in one piece of each run. Where the pieces end is found by bisection of the values,
 as P. J. Varman, S. D. Scheufler, B. R. Iyer and G. R. Ricard do, "Merging multiple lists on hierarchical-memory
@@ -24,55 +24,38 @@ AT_ONCE = 1 << 14
 
 @dataclass
 class Merged:
-    """The elements of sorted runs in order, computed where they are asked for.
+    """What there is of each element of sorted runs, gathered where a part is asked for: those of its ranks, run by run.
 
-    With `places`, which says where in its run each element of a run was, it is the places in the whole array instead.
-    Equal elements are in the order of the runs; only of zeros of both signs is that seen, and costs more (`stable`).
-    `at_once` is how many places in runs are found for the parts to come.
+    A part that is sorted stably is that of the whole: equal elements are in the order of the runs. `at_once` is how
+    many places in runs are found for the parts to come.
     """
 
     runs: Sequence[np.ndarray]
-    places: Sequence[np.ndarray] | None = None
-    stable: bool = True
     at_once: int = AT_ONCE
     _known: dict[int, list[int]] = field(default_factory=dict)
 
     @cached_property
-    def _starts(self) -> list[int]:
+    def starts(self) -> list[int]:
+        """Where each run begins in the whole array, and where the last one ends."""
         return [0, *itertools.accumulate(map(len, self.runs))]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of all elements."""
-        return (self._starts[-1],)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of what is given."""
-        return self.runs[0].dtype if self.places is None else np.dtype(np.intp)
-
-    def __getitem__(self, box: Region) -> np.ndarray:
-        (side,) = box
+    def gathered(self, side: slice, places: Sequence[np.ndarray] | None = None) -> np.ndarray:
+        """The elements of some ranks; with `places`, where each is in the whole array, given where it is in its run."""
         step = side.stop - side.start
         pieces = [slice(*ends) for ends in zip(self._ends(side.start, step), self._ends(side.stop, step), strict=True)]
-        values = np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
-        if self.places is None:
-            values.sort(kind="stable" if self.stable else None)
-            return values
-        order = np.argsort(values, kind="stable")
-        del values
-        each = zip(self.places, pieces, self._starts, strict=False)
-        found: np.ndarray = np.concatenate([places[piece] + start for places, piece, start in each])[order]
-        return found
+        if places is None:
+            return np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
+        each = zip(places, pieces, self.starts, strict=False)
+        return np.concatenate([place[piece] + start for place, piece, start in each])
 
     def _ends(self, rank: int, step: int) -> list[int]:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
-        if rank in (0, self._starts[-1]):
+        if rank in (0, self.starts[-1]):
             return [len(run) if rank else 0 for run in self.runs]
         known = self._known  # another thread may put others in its place
         if rank not in known:
             most = rank + step * max(1, self.at_once // len(self.runs))
-            ranks = np.arange(rank, min(most, self._starts[-1]), step)
+            ranks = np.arange(rank, min(most, self.starts[-1]), step)
             self._known = known = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
         return known[rank]
 
@@ -99,7 +82,7 @@ class Merged:
 
 @dataclass
 class MergedLines:
-    """An array whose lines along an axis are in order, given runs of these lines: any part of it is found.
+    """An array whose parts along an axis have the elements of lines by ranks, given runs of these lines.
 
     Attributes
     ----------
@@ -109,15 +92,12 @@ class MergedLines:
         Where in its piece each element was; then the places in the whole lines are given instead.
     axis, length : int
         Of the result, and of the pieces.
-    stable : bool
-        See `Merged`.
     """
 
     runs: np.ndarray
     places: np.ndarray | None
     axis: int
     length: int
-    stable: bool = True
     _lines: dict[Shape, Merged] = field(default_factory=dict)
 
     @property
@@ -137,16 +117,14 @@ class MergedLines:
         begin = [side.start for axis, side in enumerate(box) if axis != self.axis]
         rows = np.moveaxis(found, self.axis, -1)
         wanted = {index: tuple(map(operator.add, begin, index)) for index in np.ndindex(*rows.shape[:-1])}
-        if [*wanted.values()] != [*self._lines]:
-            self._lines = {line: self._line(line, AT_ONCE // len(wanted)) for line in wanted.values()}
+        lines = self._lines  # other threads may put others in its place
+        if [*wanted.values()] != [*lines]:
+            at_once = AT_ONCE // max(1, len(wanted))
+            self._lines = lines = {line: Merged(self._pieces(self.runs, line), at_once) for line in wanted.values()}
         for index, line in wanted.items():
-            rows[index] = self._lines[line][(box[self.axis],)]
+            places = None if self.places is None else self._pieces(self.places, line)
+            rows[index] = lines[line].gathered(box[self.axis], places)
         return found
 
-    def _line(self, index: Shape, at_once: int) -> Merged:
-        runs, places = (
-            None if a is None else [a[index][i : i + self.length] for i in range(0, a.shape[-1], self.length)]
-            for a in (self.runs, self.places)
-        )
-        assert runs is not None
-        return Merged(runs, places, self.stable, at_once)
+    def _pieces(self, array: np.ndarray, line: Shape) -> list[np.ndarray]:
+        return [array[line][i : i + self.length] for i in range(0, array.shape[-1], self.length)]

@@ -44,3 +44,16 @@ def with_places(block: Any, axis: int) -> tuple[Any, Any]:
     order = np.argsort(block, axis=-1, kind="stable")
     del spare
     return np.take_along_axis(block, order, -1), order
+
+
+def sorted_parts(block: Any, axis: int, how: dict[str, Any]) -> Any:
+    """Sorted parts of lines along an axis."""
+    return of_lines(block, np.sort, axis, how)
+
+
+def places_in_order(block: Any, places: Any, axis: int) -> Any:
+    """The places that belong to elements, in the order of these along an axis; equal ones keep their order."""
+    spare = np.empty(block.shape[axis] * (block.itemsize + 8), "u1") if is_trial() else None  # as above
+    order = np.argsort(block, axis=axis, kind="stable")
+    del spare
+    return np.take_along_axis(places, order, axis)
