@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -14,6 +15,9 @@ from benchmarks.case import OURS, Bench, Case
 from benchmarks.probe import installed
 
 NUMPY, DASK, CUPY = "NumPy, in memory, one core", "dask", "CuPy, all in device memory"
+
+SLICE = 1 << 20
+"""Elements that are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,26 @@ def cases(bench: Bench, what: str, found: Mapping[str, Beside], *, link: bool = 
                 one.close(mine[0], other[0])
                 return
             for pair in zip(mine, other, strict=True):
-                np.testing.assert_allclose(*pair, rtol=one.tolerance, atol=one.tolerance / 10)
+                alike(*pair, one.tolerance)
 
         limit = ("link", bench.link) if link else (NUMPY, None)
         bound = CUPY if CUPY in runs else None
         what_of = f"{name}, {what}"
         yield Case(name, what_of, one.nbytes / 1e9, runs, check, limit, missing=missing, bound=bound, apart=True)
         bench.accelerator.free()
+
+
+def alike(mine: np.ndarray, other: np.ndarray, tolerance: float) -> None:
+    """Raise AssertionError where two arrays differ; by slices on all cores, since this takes longer than many runs."""
+    assert mine.shape == other.shape, (mine.shape, other.shape)
+    a, b = mine.reshape(-1), other.reshape(-1)
+
+    def compare(start: int) -> None:
+        side = slice(start, start + SLICE)
+        np.testing.assert_allclose(a[side], b[side], rtol=tolerance, atol=tolerance / 10)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compare, range(0, a.size, SLICE)))
 
 
 def on_card(bench: Bench, one: Beside) -> Callable[[], Any]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 Contender = Callable[[], Any]
 Check = Callable[[str, Any], object]
 Warm = Callable[[str, Contender], object]
+
+
+LONG, SLOWER = 4.0, 8
+"""A first run of so many seconds, and so many times slower than another, counts, and is not repeated."""
 
 
 def seconds_of(run: Contender) -> tuple[float, Any]:
@@ -24,15 +29,19 @@ def in_turns(
 ) -> dict[str, list[float]]:
     """Time each contender `repeats` times, in turn, after an uncounted round; its result is checked after every run.
 
-    `warm` makes the uncounted runs, and may watch them.
+    `warm` makes the uncounted runs, and may watch them. Those of contenders that are much slower count, and suffice.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    first = {}
     for name, run in runs.items():
         results: list[Any] = []
-        warm(name, lambda run=run, results=results: results.append(run()))  # type: ignore[misc]
+        first[name] = seconds_of(partial(warm, name, lambda run=run, results=results: results.append(run())))[0]  # type: ignore[misc]
         check(name, results.pop())
+    slow = {name for name, took in first.items() if took > max(LONG, SLOWER * min(first.values()))}
+    seconds: dict[str, list[float]] = {name: [first[name]] if name in slow else [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
+            if name in slow:
+                continue
             took, result = seconds_of(run)
             seconds[name].append(took)
             check(name, result)
