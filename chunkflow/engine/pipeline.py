@@ -28,6 +28,7 @@ from chunkflow.engine.direct import DirectDrainer, DirectFeeder
 from chunkflow.engine.in_flight import InFlight
 from chunkflow.engine.lane_scheduler import LaneScheduler
 from chunkflow.engine.memory_watch import MemoryWatch
+from chunkflow.engine.observe.profiler_ranges import block_range
 from chunkflow.engine.resume import Accumulators, Resumption
 from chunkflow.engine.scarcity import explained
 from chunkflow.engine.trace import Trace
@@ -248,7 +249,7 @@ def _run_kernel(
     except MemoryError as error:  # of a block's own memory: other errors name what was read
         runner.note(error, step)
         raise
-    with pool.active():
+    with pool.active(), block_range(step.number):
         results = runner([loaded.block.array for loaded in held], step, turns, halve=halve)
     for loaded in held:
         loaded.spent(results, pool)

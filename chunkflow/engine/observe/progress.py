@@ -11,7 +11,7 @@ from typing import Any
 
 from chunkflow.core.settings import setting
 from chunkflow.engine import trace
-from chunkflow.engine.observe import log
+from chunkflow.engine.observe import log, profiler_ranges
 from chunkflow.engine.options import ProgressLike
 from chunkflow.engine.trace import Observer, Trace
 from chunkflow.errors import ArgumentTypeError
@@ -109,7 +109,8 @@ def make(progress: ProgressLike) -> Observer | None:
 
 
 def watching(progress: ProgressLike) -> Trace:
-    """The trace of a run: the observers of the context, the progress bar, and the log."""
+    """The trace of a run: the observers of the context, the progress bar, the log, and a profiler that listens."""
     shown, told = make(progress), log.logger()
     own = [*([] if shown is None else [shown]), *([] if told is None else [log.Logged(told)])]
-    return Trace([*trace.active(), *own])
+    ranges = [] if profiler_ranges.nvtx() is None else [profiler_ranges.ProfilerRanges()]
+    return Trace([*trace.active(), *own, *ranges])
