@@ -1,8 +1,10 @@
 """Settings of the documentation site; `make docs` builds it."""
 
+import importlib
 import inspect
 import os
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -14,6 +16,10 @@ import chunkflow
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
+sys.path.insert(0, str(DOCS))
+messages = importlib.import_module("messages")
+(DOCS / "reference" / "generated").mkdir(exist_ok=True)
+(DOCS / "reference" / "generated" / "messages.md").write_text(messages.page(Path(chunkflow.__file__).parent))
 
 project = "chunkflow"
 author = "chunkflow developers"
