@@ -82,7 +82,7 @@ def measure(case: Case, bench: Bench, *, stages: bool, memory: bool, file: str) 
             bench.accelerator.free()
         runs = {name: case.runs[name] for name in group.names}
         with nullcontext() if group.budget is None else cf.Budget(group.budget):
-            seconds |= in_turns(runs, bench.repeats, case.check, *([] if watch is None else [watch]))
+            seconds |= in_turns(runs, bench.repeats, case.check, watch, peers=DASK)
             if stages and case.ours in group.names:
                 analyses = [_analysis(case) for _ in range(bench.repeats)]
     columns |= {head: dict(cells) for head, cells in case.columns.items() if cells}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,18 +25,22 @@ def seconds_of(run: Contender) -> tuple[float, Any]:
 
 
 def in_turns(
-    runs: Mapping[str, Contender], repeats: int, check: Check, warm: Warm = lambda name, run: run()
+    runs: Mapping[str, Contender],
+    repeats: int,
+    check: Check,
+    warm: Warm | None = None,
+    peers: Container[str] = (),
 ) -> dict[str, list[float]]:
     """Time each contender `repeats` times, in turn, after an uncounted round; its result is checked after every run.
 
-    `warm` makes the uncounted runs, and may watch them. Those of contenders that are much slower count, and suffice.
+    `warm` makes the uncounted runs, and may watch them. Those of `peers` that are much slower count, and suffice.
     """
-    first = {}
+    first, warm = {}, warm or (lambda name, run: run())
     for name, run in runs.items():
         results: list[Any] = []
         first[name] = seconds_of(partial(warm, name, lambda run=run, results=results: results.append(run())))[0]  # type: ignore[misc]
         check(name, results.pop())
-    slow = {name for name, took in first.items() if took > max(LONG, SLOWER * min(first.values()))}
+    slow = {name for name, took in first.items() if name in peers and took > max(LONG, SLOWER * min(first.values()))}
     seconds: dict[str, list[float]] = {name: [first[name]] if name in slow else [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.cluster.partition import Partitioning, filled, read_by
+from chunkflow.cluster.reports import told
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape, describe
 from chunkflow.core.nest import Along, Output
@@ -223,7 +224,8 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
         with prepared(declare, sources, replace(options, budget=budget, device=device)) as ready:
             if merged is not None:
                 merged.clear()  # of the trial call
-            results = launched(ready, watching(False))
+            with told():
+                results = launched(ready, watching(False))
     if any(out is not None for out in outs):
         _put_off(outs)
     if merged is not None:

@@ -324,3 +324,17 @@ def test_a_task_has_half_of_its_workers_memory(client: Any) -> None:
 def test_blocks_are_streamed_by_workers(client: Any) -> None:
     d = da.from_array(X, chunks=(16, 32, 32))
     same(cd.map_blocks(np.negative, d, budget="100kB", device="cpu").compute(), -X)
+
+
+def test_a_profile_has_the_reports_of_all_workers(client: Any, path: str) -> None:
+    x = cf.open(path)
+    with cd.profile(client) as seen:
+        dask.compute((x * 2).sum(axis=0), scheduler=client)
+    assert sum(report.runs for report in seen.workers.values()) == seen.report.runs > 0
+    assert sum(stage.nbytes for stage in seen.report.stages if stage.name == "read") == x.nbytes
+    assert len(str(seen).splitlines()) == 1 + len(seen.workers)
+    with cd.profile() as later:
+        pass
+    assert str(later) == "no task of chunkflow's has run"
+    dask.compute(x.max())
+    assert not later.workers

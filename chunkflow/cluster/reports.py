@@ -1,0 +1,64 @@
+"""What is told of a task's run: the figures of its stages, to those who listen in the process that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+from chunkflow.engine.observe.profile import Profile
+from chunkflow.engine.observe.report import Report, StageReport
+
+Listener = Callable[[Report], None]
+
+_listeners: dict[str, Listener] = {}
+
+
+def listen(name: str, listener: Listener) -> None:
+    """Let a listener hear of each task's run from now on, in the place of another one of this name."""
+    _listeners[name] = listener
+
+
+def leave(name: str) -> None:
+    """Let the listener of this name hear no more, if there is one."""
+    _listeners.pop(name, None)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Tell the listeners of the runs in the block, once it is left well."""
+    if not _listeners:
+        yield
+        return
+    with Profile() as profile:
+        yield
+    for listener in tuple(_listeners.values()):
+        listener(profile.report)
+
+
+def as_message(report: Report) -> dict[str, Any]:
+    """A report in plain words and numbers, without what advice is made from."""
+    return asdict(replace(report, seen=()))
+
+
+def from_message(message: dict[str, Any]) -> Report:
+    """The report of such a message."""
+    stages = tuple(StageReport(**stage) for stage in message["stages"])
+    return Report(**message | {"stages": stages, "notes": tuple(message["notes"]), "seen": ()})
+
+
+def joined(reports: list[Report]) -> Report:
+    """The reports of runs one after the other as that of all of them."""
+    order: dict[Any, tuple[float, int]] = {}
+    for stage in (stage for report in reports for stage in report.stages):
+        seconds, nbytes = order.get(stage.name, (0.0, 0))
+        order[stage.name] = seconds + stage.seconds, nbytes + stage.nbytes
+    notes = dict.fromkeys(note for report in reports for note in report.notes)
+    return Report(
+        tuple(StageReport(name, *figures) for name, figures in order.items()),
+        sum(report.seconds for report in reports),
+        sum(report.runs for report in reports),
+        max((report.peak for report in reports), default=0),
+        tuple(notes),
+    )

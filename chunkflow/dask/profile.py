@@ -1,0 +1,109 @@
+"""What the workers of a cluster did: the reports of their tasks, gathered."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from chunkflow.cluster import reports
+from chunkflow.core import markup
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.observe.report import Report
+
+HERE = "this process"
+
+HEADS = ("worker", "runs", "seconds", "read", "GB/s", "bound by", "peak")
+
+
+class ClusterProfile:
+    """Gathers what tasks of ours tell of their runs, from all workers; see `profile`.
+
+    Attributes
+    ----------
+    workers : dict of str to Report
+        The report of each worker's tasks. Its seconds are those of the tasks, added up.
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        self._client = client
+        self._name = f"chunkflow-{uuid.uuid4().hex}"
+        self._here: list[Report] = []
+        self.workers: dict[str, Report] = {}
+
+    def __enter__(self) -> ClusterProfile:
+        if self._client is None and "distributed" in sys.modules:
+            with suppress(ValueError):  # there is none
+                self._client = sys.modules["distributed"].default_client()
+        if self._client is None:
+            reports.listen(self._name, self._here.append)
+        else:
+            telling = importlib.import_module("chunkflow.dask.telling")
+            self._client.register_plugin(telling.Telling(self._name), name=self._name)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self._client is None:
+            reports.leave(self._name)
+            found = {HERE: self._here} if self._here else {}
+        else:
+            self._client.unregister_worker_plugin(self._name)
+            found = {}
+            for _, message in self._client.get_events(self._name):
+                found.setdefault(message["worker"], []).append(reports.from_message(message["report"]))
+        self.workers = {worker: reports.joined(found[worker]) for worker in sorted(found)}
+
+    @property
+    def report(self) -> Report:
+        """All workers' tasks together; seconds are added up, and the peak is that of one run."""
+        return reports.joined([*self.workers.values()])
+
+    def _rows(self) -> list[Sequence[str]]:
+        rows: list[Sequence[str]] = []
+        for worker, report in self.workers.items():
+            read = sum(stage.nbytes for stage in report.stages if stage.name == "read")
+            rate = f"{read / report.seconds / 1e9:.2f}" if read else "-"
+            figures = (str(report.runs), f"{report.seconds:.3f}", format_bytes(read), rate)
+            rows.append((worker, *figures, str(report.bound_by or "-"), format_bytes(report.peak)))
+        return rows
+
+    def __str__(self) -> str:
+        if not self.workers:
+            return "no task of chunkflow's has run"
+        rows = [HEADS, *self._rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(HEADS))]
+        return "\n".join(
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        )
+
+    def _repr_html_(self) -> str:
+        return markup.table(HEADS, self._rows())
+
+
+def profile(client: Any = None) -> ClusterProfile:
+    """Gather what the workers' tasks take, in a ``with`` block: seconds, bytes and peaks, and what bounds them.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        By default the current one. Without any, it is the tasks that dask runs in this process.
+
+    Returns
+    -------
+    ClusterProfile
+        To be used in a ``with`` block; ``print`` shows a line for each worker, and `workers` has the reports.
+
+    Examples
+    --------
+    >>> import dask, numpy as np, chunkflow as cf, chunkflow.dask
+    >>> x = cf.open(np.ones((100, 100)))
+    >>> with chunkflow.dask.profile() as seen, dask.config.set(scheduler="threads"):
+    ...     (total,) = dask.compute(x.sum())
+    >>> {worker: report.runs for worker, report in seen.workers.items()}
+    {'this process': 1}
+    """
+    return ClusterProfile(client)
