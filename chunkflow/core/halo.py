@@ -41,10 +41,15 @@ def parts(region: Region, extents: Shape, boundary: Sequence[Boundary]) -> list[
     [((slice(0, 3, None),), (1,))]
     >>> parts((slice(-1, 3),), (5,), ("periodic",))
     [((slice(4, 5, None),), (0,)), ((slice(0, 3, None),), (1,))]
+    >>> parts((slice(-1, 6),), (5,), ("periodic",))
+    [((slice(0, 5, None),), (1,))]
     """
     sides = []
     for side, extent, kind in zip(region, extents, boundary, strict=True):
-        found = []
+        found: list[tuple[slice, int]] = []
+        if _goes_round(side, extent, kind):
+            sides.append([(slice(0, extent), -side.start)])
+            continue
         if kind == "periodic" and side.start < min(side.stop, 0):
             found.append((slice(extent + side.start, extent + min(side.stop, 0)), 0))
         start, stop = max(side.start, 0), min(side.stop, extent)
@@ -58,6 +63,25 @@ def parts(region: Region, extents: Shape, boundary: Sequence[Boundary]) -> list[
         (tuple([source for source, _ in chosen]), tuple([place for _, place in chosen]))
         for chosen in itertools.product(*sides)
     ]
+
+
+def _goes_round(side: slice, extent: int, kind: Boundary) -> bool:
+    """Whether what lies beyond periodic edges is in the block already, which has the array's whole side: it is copied.
+
+    So a chunk there is decoded once.
+    """
+    return kind == "periodic" and side.start <= 0 and side.stop >= extent > 0
+
+
+def beyond(side: slice, extent: int, kind: Boundary) -> tuple[int, int]:
+    """How much of a region is made up before and after an array's edges.
+
+    >>> beyond(slice(-1, 3), 5, "nearest"), beyond(slice(-1, 3), 5, "periodic"), beyond(slice(-1, 6), 5, "periodic")
+    ((1, 0), (0, 0), (1, 1))
+    """
+    if kind == "none" or (kind == "periodic" and not _goes_round(side, extent, kind)):
+        return 0, 0
+    return max(-side.start, 0), max(side.stop - extent, 0)
 
 
 def kept(region: Region, before: Region | None) -> Region | None:
@@ -98,13 +122,16 @@ def length(extent: int, size: int, halo: tuple[int, int], boundary: Boundary, *,
     >>> length(10, 5, (1, 1), "none", reused=False), length(10, 5, (1, 1), "none", reused=True)
     (12, 10)
     """
-    wrapped = sum(halo) if boundary == "periodic" else 0
-    if reused or size >= extent:
-        return extent + wrapped
-    blocks = -(-extent // size)
-    if wrapped:
-        return extent + blocks * wrapped
     before, after = halo
+    blocks = -(-extent // size)
+    if boundary == "periodic" and before + after:
+        # Blocks that go round, of which only the first one is read whole if halos are reused.
+        first, last = max(0, -(-(extent - after) // size) - 1), min(blocks - 1, before // size)
+        round_ = range(first, (min(last, 0) if reused else last) + 1)
+        spared = sum(min((i + 1) * size, extent) + after - (i * size - before) - extent for i in round_)
+        return extent + (1 if reused else blocks) * (before + after) - spared
+    if reused or size >= extent:
+        return extent
     # Blocks from `first` on begin beyond the edge, and `inside` of them end before the other.
     first = min(-(-before // size), blocks)
     inside = min(max((extent - after) // size, 0), blocks)
@@ -116,10 +143,14 @@ def length(extent: int, size: int, halo: tuple[int, int], boundary: Boundary, *,
 def assign(block: Any, region: Region, extents: Shape, boundary: Sequence[Boundary]) -> None:
     """Make up what lies beyond the edges, as `numpy.pad` does, from what the block holds, axis after axis."""
     for axis, (side, extent, kind) in enumerate(zip(region, extents, boundary, strict=True)):
-        before, after = max(-side.start, 0), max(side.stop - extent, 0)
-        if kind in ("none", "periodic") or not before + after:
+        before, after = beyond(side, extent, kind)
+        if not before + after:
             continue
         first, last = before, side.stop - side.start - after  # the array's own elements
+        if kind == "periodic":
+            _at(block, axis, 0, first)[...] = _at(block, axis, extent, extent + first)
+            _at(block, axis, last, last + after)[...] = _at(block, axis, first, first + after)
+            continue
         for start, stop, edge, inwards in ((0, first, first, 1), (last, last + after, last - 1, -1)):
             if start == stop:
                 continue

@@ -64,6 +64,7 @@ SOURCES = {
     "nearest": "source = before ? first[{a}] : last[{a}] - 1",
     "reflect": "source = 2 * (before ? first[{a}] : last[{a}]) - 1 - at[{a}]",
     "mirror": "source = 2 * (before ? first[{a}] : last[{a}] - 1) - at[{a}]",
+    "periodic": "source += before ? last[{a}] - first[{a}] : first[{a}] - last[{a}]",
 }
 
 
@@ -98,9 +99,7 @@ def filler(make: Elementwise) -> Callable[[Any, Region, Shape, Sequence[Boundary
             return
         kinds, first, last, fixed = [], [], [], []
         for side, extent, kind in zip(region, extents, boundary, strict=True):
-            before, behind = max(-side.start, 0), max(side.stop - extent, 0)
-            if kind in ("none", "periodic"):
-                before = behind = 0
+            before, behind = halo.beyond(side, extent, kind)
             first.append(before)
             last.append(side.stop - side.start - behind)
             kinds.append(kind if isinstance(kind, str) else FIXED)

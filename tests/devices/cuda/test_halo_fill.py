@@ -59,6 +59,8 @@ EDGES: list[tuple[Boundary, ...]] = [
     (3, "mirror", 5),
     ("none", 2.5, "nearest"),
     ("periodic", "nearest", 1),
+    ("periodic", "periodic"),
+    ("mirror", "periodic", "none"),
     ("none", "none"),
 ]
 

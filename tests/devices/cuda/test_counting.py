@@ -1,0 +1,115 @@
+"""The kernels that count integers and reduce segments, with a C++ compiler in the place of CUDA's: of one thread."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.kernels import CTYPE_OF, built, needs_compiler
+
+from chunkflow.devices.cuda.counting import TABLE, counter, distinct_finder
+from chunkflow.devices.cuda.segments import reducer
+from chunkflow.kernels.fusion.codegen import Parameters
+from chunkflow.kernels.reductions.tiled import UFUNCS
+
+pytestmark = needs_compiler
+
+CUDA = """
+#include <algorithm>
+using std::min;
+#define __device__
+#define __shared__ static
+#define __syncthreads()
+struct { unsigned x = 0; } threadIdx;
+struct { unsigned x = 1; } blockDim;
+template <typename T> T atomicAdd(T* to, T n) { T old = *to; *to += n; return old; }
+template <typename T> T atomicCAS(T* to, T old, T now) { T found = *to; if (found == old) *to = now; return found; }
+"""
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """What a device makes of a text: a loop over all threads. A kernel that synchronizes threads is given one."""
+    folder: Path = tmp_path_factory.mktemp("kernels")
+
+    @cache
+    def compiled(names: tuple[str, ...], types: tuple[str, ...], raw: tuple[bool, ...], body: str, before: str) -> Any:
+        taken = ", ".join(f"{kind} *p_{name}" for kind, name in zip(types, names, strict=True))
+        loads = "".join(
+            f"{kind} *{name} = p_{name};\n" if whole else f"const {kind} {name} = *p_{name};\n"
+            for kind, name, whole in zip(types, names, raw, strict=True)
+        )
+        code = f"{CUDA}\ntypedef {types[0]} T;\ntypedef {types[-1]} A;\n{before}\n"
+        code += f'extern "C" void run({taken}, long size) {{\n{loads}for (long i = 0; i < size; i++) {{\n{body}\n}} }}'
+        return built(folder, code, "-fsanitize=undefined", "-fno-sanitize-recover")
+
+    def made(inputs: Parameters, outputs: Parameters, body: str, before: str = "") -> Any:
+        def kernel(*args: Any, size: int, block_size: int = 0) -> None:
+            held = [a if isinstance(a, np.ndarray) else np.array([a]) for a in args]
+            names, raw = (
+                [name for _, name in (*inputs, *outputs)],
+                [d.startswith("raw") for d, _ in (*inputs, *outputs)],
+            )
+            if block_size:  # of one thread
+                size, held[names.index("threads")] = 1, np.array([1])
+            types = [CTYPE_OF[a.dtype.name] for a in held]
+            run = compiled(tuple(names), tuple(types), tuple(raw), body, before)
+            run(*(ctypes.c_void_p(a.ctypes.data) for a in held), ctypes.c_long(size))
+
+        return kernel
+
+    return made
+
+
+@pytest.mark.parametrize("number", [1, 7, 300, 1 << 13, 20_000])
+@pytest.mark.parametrize("dtype", ["u1", "u4", "i8"])
+@given(seed=st.integers(0, 1 << 30), size=st.integers(0, 3000))
+def test_counts(make: Callable[..., Any], number: int, dtype: str, seed: int, size: int) -> None:
+    number = min(number, 256) if dtype == "u1" else number
+    places = np.random.default_rng(seed).integers(0, number, size).astype(dtype)
+    expected = np.bincount(places.astype(np.intp), minlength=number)
+    np.testing.assert_array_equal(counter(make)(places, number), expected)
+
+
+@pytest.mark.parametrize("number", [0, 1, 5000, TABLE // 2, 2 * TABLE])
+@pytest.mark.parametrize("dtype", ["u4", "u8"])
+def test_distinct(make: Callable[..., Any], number: int, dtype: str) -> None:
+    keys = np.iinfo(dtype).max - np.random.default_rng(0).integers(0, max(number, 1), 4 * number).astype(dtype)
+    found, counts = distinct_finder(make)(keys)
+    values, expected = np.unique(keys, return_counts=True)
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(counts, expected)
+
+
+@pytest.mark.parametrize("name", sorted(UFUNCS))
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
+@given(data=st.data())
+def test_segments(make: Callable[..., Any], name: str, dtype: str, data: st.DataObject) -> None:
+    if (name in ("any", "all")) != (dtype == "?"):
+        pytest.skip("no such reduction of groups")
+    rows, columns = data.draw(st.integers(1, 400)), data.draw(st.integers(1, 3))
+    x = np.random.default_rng(rows).integers(0, 3, (rows, columns)).astype(dtype)
+    if dtype[0] == "f" and data.draw(st.booleans()):
+        x[rows // 2, 0] = np.nan
+    starts = np.array(sorted({0, *data.draw(st.lists(st.integers(0, rows - 1), max_size=9))}))
+    ufunc = UFUNCS[name]
+    expected = (
+        np.add.reduceat(x, starts, axis=0, dtype=x.dtype)
+        if name == "sum"
+        else (
+            np.multiply.reduceat(x, starts, axis=0, dtype=x.dtype)
+            if name == "prod"
+            else ufunc.reduceat(x, starts, axis=0)
+        )
+    )
+    with np.errstate(over="ignore"):
+        found = reducer(make)(x, ufunc, starts)
+    assert found.dtype == x.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
