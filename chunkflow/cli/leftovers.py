@@ -30,6 +30,7 @@ def settle(options: argparse.Namespace, *, only_begun: bool) -> int:
     for left in found:
         what = "finished or undone" if left.is_begun else "removed"
         size = "chunks at a URL" if "://" in left.claim else format_bytes(left.nbytes)
-        print(f"{left.output or left.claim}: {size}, {'to be ' * dry}{what}")
+        also = "; the same call with --resume, or resume=True, would go on with it" if dry and left.resumes else ""
+        print(f"{left.output or left.claim}: {size}, {'to be ' * dry}{what}{also}")
     print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}" if found else "nothing is left")
     return 0
