@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,22 @@ class Scan(Carry):
         return running.astype(self.dtype, copy=False), last
 
 
+@singledispatch
+def accumulated(x: Any, ufunc: Any, carry: Any, axis: int, dtype: np.dtype) -> Any:
+    """``ufunc.accumulate`` along an axis in a dtype, the carry first; None where NumPy's functions are to do it.
+
+    Devices with arrays of their own register what does it there.
+    """
+    return None
+
+
 def running_total(ufunc: np.ufunc, dtype: np.dtype) -> Run:
     """Running sums in `dtype` by ``np.add``, or products by ``np.multiply``."""
     accumulate = np.cumsum if ufunc is np.add else np.cumprod
 
     def run(block: Any, carry: Any, axis: int) -> Any:
+        if (found := accumulated(block, ufunc, carry, axis, dtype)) is not None:
+            return found
         running = block.astype(dtype)
         if carry is not None:
             first = running[(*_before(axis), slice(0, 1))]
@@ -85,6 +97,8 @@ def running_extreme(ufunc: Any, dtype: np.dtype) -> Run:
     """Running maximum by ``np.maximum``, or minimum by ``np.minimum``."""
 
     def run(block: Any, carry: Any, axis: int) -> Any:
+        if (found := accumulated(block, ufunc, carry, axis, dtype)) is not None:
+            return found
         if _in_slices(block, axis):
             running = sliced(ufunc, block.astype(dtype), axis)
         elif isinstance(block, np.ndarray):

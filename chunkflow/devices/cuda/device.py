@@ -31,6 +31,7 @@ from chunkflow.devices.common import DeviceDefaults, Done
 from chunkflow.devices.cuda import hints, nvcomp
 from chunkflow.devices.cuda.counting import counter, distinct_finder
 from chunkflow.devices.cuda.halo_fill import filler
+from chunkflow.devices.cuda.lines import accumulator, weigher
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.devices.cuda.pinned import pinned_buffers
 from chunkflow.devices.cuda.segments import reducer
@@ -44,8 +45,10 @@ from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.linalg import gemm
 from chunkflow.kernels.protocol import Library
+from chunkflow.kernels.scan import accumulated
 from chunkflow.kernels.statistics.counting import counted, distinct
 from chunkflow.kernels.statistics.segments import segmented
+from chunkflow.kernels.stencil.windows import weighted
 
 T = TypeVar("T")
 
@@ -497,6 +500,8 @@ fill.register(cupy.ndarray, filler(_elementwise))
 segmented.register(cupy.ndarray, reducer(_elementwise))
 counted.register(cupy.ndarray, counter(_elementwise))
 distinct.register(cupy.ndarray, distinct_finder(_elementwise))
+accumulated.register(cupy.ndarray, accumulator(_elementwise))
+weighted.register(cupy.ndarray, weigher(_elementwise))
 
 
 def device(ordinal: int = 0) -> CupyDevice:

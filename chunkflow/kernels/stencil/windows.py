@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -194,21 +195,22 @@ class ByWeights:
                 for other, at in zip(others, place, strict=True):
                     first[other] += at
                 part = x[tuple([slice(at, at + n) for at, n in zip(first, shape, strict=True)])]
-                found = _weighted(part, axis, weights[place])
+                found = weighted(part, axis, weights[place])
                 total = found if total is None else np.add(total, found, out=total)
         assert total is not None
         return total.astype(self.result, copy=False)
 
 
-def _weighted(x: Any, axis: int, weights: np.ndarray) -> Any:
-    """Weighted sums of windows along an axis.
+@singledispatch
+def weighted(x: Any, axis: int, weights: np.ndarray) -> Any:
+    """Weighted sums of windows along an axis. Devices with arrays of their own register what does it there.
 
     Of long ones BLAS makes each sum: as a product of those beside one another along the array's fastest axis, or line
     by line where that is the windows' own. Else shifted arrays are added up.
     """
     width, before = len(weights), _before(axis)
     number = x.shape[axis] - width + 1
-    if isinstance(x, np.ndarray) and width >= LONG and x.dtype.kind in "fc" and number:
+    if width >= LONG and x.dtype.kind in "fc" and number:
         fastest = min(range(x.ndim), key=lambda a: abs(x.strides[a]))
         if fastest != axis:
             lines = np.moveaxis(sliding_window_view(x, width, axis), fastest, -2)

@@ -1,4 +1,4 @@
-"""The kernels that count integers and reduce segments, with a C++ compiler in the place of CUDA's: of one thread."""
+"""The kernels that count integers, reduce segments and walk along lines, with a C++ compiler in the place of CUDA's."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from support.kernels import CTYPE_OF, built, needs_compiler
 
 from chunkflow.devices.cuda.counting import TABLE, counter, distinct_finder
+from chunkflow.devices.cuda.lines import accumulator, weigher
 from chunkflow.devices.cuda.segments import reducer
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.reductions.tiled import UFUNCS
+from chunkflow.kernels.stencil.windows import weighted
 
 pytestmark = needs_compiler
 
@@ -113,3 +115,39 @@ def test_segments(make: Callable[..., Any], name: str, dtype: str, data: st.Data
         found = reducer(make)(x, ufunc, starts)
     assert found.dtype == x.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+LYING = [((5, 200, 90), 0), ((5, 200, 90), 1), ((20_000, 3), 1), ((3, 20_000), 0)]
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.minimum, np.maximum])
+@pytest.mark.parametrize(("shape", "axis"), LYING, ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("carried", [False, True])
+def test_running_results(
+    make: Callable[..., Any], ufunc: Any, shape: Any, axis: int, turned: bool, carried: bool
+) -> None:
+    x = np.random.default_rng(0).integers(1, 3, shape).astype("f4")
+    x.reshape(-1)[::997] = np.nan
+    x = np.asfortranarray(x) if turned else x
+    dtype = np.dtype("f8" if ufunc in (np.add, np.multiply) else "f4")
+    before = 2 * np.ones_like(x.take([0], axis), dtype) if carried else None
+    found = accumulator(make)(x, ufunc, before, axis, dtype)
+    if x.strides[axis] == x.itemsize or x.size // shape[axis] < 1 << 14:
+        assert found is None  # left to the device's own scan
+        return
+    whole = x.astype(dtype) if before is None else np.concatenate((before, x.astype(dtype)), axis)
+    expected = ufunc.accumulate(whole, axis=axis)
+    np.testing.assert_array_equal(found, expected if before is None else np.delete(expected, 0, axis))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@given(data=st.data())
+def test_weighted_windows(make: Callable[..., Any], dtype: str, data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    width = data.draw(st.integers(1, shape[axis]))
+    rng = np.random.default_rng(0)
+    x, weights = (rng.integers(-9, 9, n).astype(dtype) for n in (shape, width))
+    x = x.T.copy().T if data.draw(st.booleans()) else x
+    np.testing.assert_array_equal(weigher(make)(x, axis, weights), weighted(x, axis, weights))
