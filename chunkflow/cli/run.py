@@ -38,9 +38,9 @@ FN is an expression or module:function.
 An expression, as "np.sqrt(a**2 + b**2)", has the names a, b, c ... for the inputs in their order, and x for the first;
 np is NumPy, cf is chunkflow. Python evaluates it: it may do whatever your own code may, so never take it from others.
 
-A function is called with each block, a NumPy or CuPy array, as by cf.map; with --lazy it is called once, with lazy
-arrays. NumPy's functions and chunkflow's, as chunkflow:mean, always get lazy arrays. Modules of the current directory
-are found.
+A function is called with each block, a NumPy or CuPy array, as by cf.map; with --depth blocks have so many elements of
+their neighbours around them, as by cf.map_overlap. With --lazy it is called once, with lazy arrays. NumPy's functions
+and chunkflow's, as chunkflow:mean, always get lazy arrays. Modules of the current directory are found.
 """
 
 RUN = """\
@@ -49,7 +49,7 @@ OUT is a path that ends in .zarr, .npy or .h5, or file.h5:/name; - prints a smal
   chunkflow run "np.sqrt(a**2 + b**2)" u.zarr v.zarr speed.zarr --budget 4GB
   chunkflow run "a.mean(axis=0)" speed.zarr mean.npy
   chunkflow run "np.histogram(a, bins=10, range=(0, 5))" speed.zarr -
-  chunkflow run filters:smooth speed.zarr smooth.zarr --chunks 64,64,all --resume"""
+  chunkflow run filters:smooth speed.zarr smooth.zarr --depth 2 --boundary nearest --resume"""
 
 EXPLAIN = """\
 The arguments are those of `chunkflow run`, so a line can be edited. Nothing is written. A function of blocks is called
@@ -88,6 +88,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="where the result goes; - prints it")
     add_decode(parser)
     parser.add_argument("--lazy", action="store_true", help="call module:function once, with lazy arrays")
+    told = "elements of neighbours around each block, for module:function: one number, or one for each axis, as 0,1,1"
+    parser.add_argument("--depth", type=depth_of, metavar="N", help=told)
+    told = "beyond the edges: none (the default), nearest, reflect, mirror, periodic, or a number"
+    parser.add_argument("--boundary", type=boundary_of, metavar="KIND", help=f"with --depth, {told}")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -144,13 +148,36 @@ def explain(options: argparse.Namespace) -> int:
 def evaluated(options: argparse.Namespace) -> Any:
     """The result of FN: a lazy array or several, or a value where it had to be computed at once."""
     arrays = [cf.open(path, decode=options.decode) for path in options.inputs]
+    if options.boundary is not None and options.depth is None:
+        refuse("--boundary says what lies beyond the edges for --depth: give that too")
     with cf.Budget(options.budget or DEFAULT):  # of what is computed at once, as the mask of a[a > 3]
         if _FUNCTION.fullmatch(options.fn):
             function = _imported(options.fn)
-            if options.lazy or is_operation(function) or _is_numpy(function):
-                return function(*arrays)
-            return cf.map(function, *arrays, chunks=options.chunks)
+            whole = options.lazy or is_operation(function) or _is_numpy(function)
+            if options.depth is not None and not whole:
+                around = {} if options.boundary is None else {"boundary": options.boundary}
+                return cf.map_overlap(function, *arrays, depth=options.depth, chunks=options.chunks, **around)
+            if options.depth is None:
+                return function(*arrays) if whole else cf.map(function, *arrays, chunks=options.chunks)
+        if options.depth is not None:
+            refuse(f"--depth is for a function that is called with each block, and {options.fn} is none")
         return _expression(options.fn, arrays)
+
+
+def depth_of(text: str) -> int | tuple[int, ...]:
+    """A number, or one for each axis."""
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, and no numbers as 0,1,1")
+    sides = tuple(map(int, text.split(",")))
+    return sides if len(sides) > 1 else sides[0]
+
+
+def boundary_of(text: str) -> str | float:
+    """A number, or the name of a kind."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _expression(text: str, arrays: Sequence[Any]) -> Any:

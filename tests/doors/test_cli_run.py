@@ -19,6 +19,7 @@ B = A[::-1].copy()
 
 MODULE = """
 import os
+import numpy as np
 def plus(block):
     return block + 1
 def broken(block):
@@ -27,6 +28,8 @@ def fragile(block):
     if os.path.exists("stop") and (block == 7).any():
         raise OSError("gone")
     return block + 1
+def behind(block):
+    return np.roll(block, 1, 0)
 def anomaly(x):
     return x - x.mean()
 NUMBER = 3
@@ -106,6 +109,15 @@ def test_a_function_gets_blocks(capsys: pytest.CaptureFixture[str]) -> None:
     assert "overlap efficiency" in capsys.readouterr().out
 
 
+def test_a_function_gets_neighbours_if_that_is_asked_for() -> None:
+    x = A
+    assert main(["run", "filters:behind", "a.npy", "n.npy", "--depth", "1", "--boundary", "periodic"]) == 0
+    np.testing.assert_array_equal(np.load("n.npy"), np.roll(x, 1, 0))
+    depth = ",".join(["1", *"0" * (x.ndim - 1)])
+    assert main(["run", "filters:behind", "a.npy", "m.npy", "--depth", depth, "--boundary", "7"]) == 0
+    np.testing.assert_array_equal(np.load("m.npy"), np.concatenate((np.full_like(x[:1], 7), x[:-1])))
+
+
 def test_a_function_gets_lazy_arrays_if_that_is_asked_for() -> None:
     assert main(["run", "filters:anomaly", "a.npy", "d.npy", "--lazy"]) == 0
     np.testing.assert_allclose(np.load("d.npy"), A - A.mean(), atol=1e-6)
@@ -177,6 +189,8 @@ def test_a_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         (["filters:none", "a.npy", "c.npy"], "cannot find filters:none"),
         (["nowhere:none", "a.npy", "c.npy"], "cannot find nowhere:none"),
         (["filters:NUMBER", "a.npy", "c.npy"], "no function"),
+        (["filters:behind", "a.npy", "-", "--boundary", "nearest"], "for --depth: give that too"),
+        (["a + 1", "a.npy", "-", "--depth", "1"], "called with each block, and a + 1 is none"),
     ],
 )
 def test_mistakes_are_a_line(line: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,3 +239,9 @@ def test_the_plan_is_that_of_the_output(capsys: pytest.CaptureFixture[str]) -> N
     assert "plan.zarr: float" in told
     assert "in host memory" not in told
     assert not Path("plan.zarr").exists()
+
+
+def test_a_depth_is_a_number_or_several(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "filters:behind", "a.npy", "-", "--depth", "deep"])
+    assert "'deep' is no number" in capsys.readouterr().err
