@@ -37,6 +37,8 @@ PACKAGES = (
     "nvidia-ml-py",
     "nvidia-libnvcomp-cu12",
     "nvidia-libnvcomp-cu13",
+    "deflate",
+    "isal",
     "h5py",
     "hdf5plugin",
     "dask",

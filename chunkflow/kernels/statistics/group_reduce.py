@@ -44,6 +44,9 @@ LOOPED = 1 << 13
 TOGETHER, LAUNCHED = 1 << 13, 1 << 20
 """Elements of groups of one length that are sorted at once, in memory that a trial of small blocks shows; on a GPU."""
 
+WIDE = 1 << 10
+"""Columns from which on it is quicker to order a GPU's rows on the host than to start a kernel for each step."""
+
 COPIES = 4
 """Arrays of a number for each group that results are made with."""
 
@@ -246,6 +249,9 @@ class Segments(GroupedRows):
     """Rows in the order of their groups."""
 
     def __init__(self, table: Any, codes: Any, number: int) -> None:
+        on_cpu = isinstance(table, np.ndarray)
+        if not on_cpu and WIDE * len(codes) <= table.size:
+            codes = on_host(codes)
         order = order_of(codes)
         ordered = codes[order]
         none = int((ordered < 0).sum())
@@ -255,14 +261,14 @@ class Segments(GroupedRows):
             ordered = np.minimum(np.arange(len(codes), like=codes), number - 1)
         heads = np.ones_like(ordered, dtype=bool)
         heads[1:] = ordered[1:] != ordered[:-1]
-        self.order, self.starts, self._which = order, np.flatnonzero(heads), np.cumsum(heads) - 1
-        self.present = ordered[self.starts]
-        on_cpu = isinstance(table, np.ndarray)
+        starts = np.flatnonzero(heads)
+        found = (order, starts, np.cumsum(heads) - 1, ordered[starts])
+        self.order, self.starts, self._which, self.present = (np.asarray(a, like=table) for a in found)
         if on_cpu and len(order) == len(table) and bool((order[1:] > order[:-1]).all()):
             self.rows = table
         else:
             turned = on_cpu and table.flags.f_contiguous
-            self.rows = table.T.take(order, 1).T if turned else table[order]
+            self.rows = table.T.take(order, 1).T if turned else table[self.order]
         many = self.rows.size >= LOOPED * len(self.starts) > 0
         self._looped = on_cpu and many and not is_trial() and not self.rows.flags.f_contiguous
 

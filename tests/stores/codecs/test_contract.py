@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
+import zlib
 from typing import Any, ClassVar
 
 import numcodecs
 import numpy as np
 import pytest
 
-from chunkflow.stores.codecs import registry
+from chunkflow.stores.codecs import deflate, registry
 from chunkflow.stores.codecs.crc32c import CHECKSUM, Crc32c
 from chunkflow.stores.codecs.filters import filters
 from chunkflow.stores.codecs.fletcher32 import Fletcher32
@@ -67,14 +69,46 @@ class TestLz4Blocks(CodecContract):
         return np.frombuffer(frame, np.uint8)
 
 
-class TestGzip(CodecContract):
+class Deflated(CodecContract):
+    """With the packages of the extra ``fast``, and without."""
+
+    @pytest.fixture(autouse=True, params=["fast", "plain"])
+    def packages(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        if request.param == "plain":
+            monkeypatch.setattr(deflate, "package", lambda name: None)
+        elif deflate.package("deflate") is None or deflate.package("isal") is None:
+            pytest.skip("the extra `fast` is not installed")
+
+
+class TestGzip(Deflated):
     def make(self) -> Codec:
         return registry.compressor(numcodecs.GZip(1))
 
+    @pytest.mark.parametrize("level", [0, 1, 5, 6, 9])
+    def test_other_programs_read_it(self, level: int) -> None:
+        plain = np.arange(9000, dtype="i2")
+        codec = registry.compressor(numcodecs.GZip(level))
+        assert gzip.decompress(flat(codec.encode(plain)).tobytes()) == plain.tobytes()
 
-class TestZlib(CodecContract):
+    @pytest.mark.parametrize("second", [b"", b"more", bytes(500)])
+    def test_members_are_joined(self, second: bytes) -> None:
+        first = bytes(range(256)) * 8
+        raw = np.frombuffer(gzip.compress(first) + gzip.compress(second), "u1")
+        joined = self.decode(self.make(), raw, len(first + second))
+        assert joined.tobytes() == first + second
+        if second:
+            self.check_refused(lambda: self.decode(self.make(), raw, len(first)))
+
+
+class TestZlib(Deflated):
     def make(self) -> Codec:
         return registry.compressor(numcodecs.Zlib(1))
+
+    @pytest.mark.parametrize("level", [-1, 0, 2, 6, 9])
+    def test_other_programs_read_it(self, level: int) -> None:
+        plain = np.arange(9000, dtype="i2")
+        codec = registry.compressor(numcodecs.Zlib(level))
+        assert zlib.decompress(flat(codec.encode(plain)).tobytes()) == plain.tobytes()
 
 
 class TestFletcher32(CodecContract):
