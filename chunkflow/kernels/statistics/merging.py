@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
 
-AT_ONCE = 1 << 14
+AT_ONCE = 1 << 13
 """Numbers of places in runs that are found at once, for the parts to come."""
 
 
@@ -33,6 +34,7 @@ class Merged:
     runs: Sequence[np.ndarray]
     at_once: int = AT_ONCE
     _known: dict[int, list[int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @cached_property
     def starts(self) -> list[int]:
@@ -52,12 +54,15 @@ class Merged:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
         if rank in (0, self.starts[-1]):
             return [len(run) if rank else 0 for run in self.runs]
-        known = self._known  # another thread may put others in its place
-        if rank not in known:
-            most = rank + step * max(1, self.at_once // len(self.runs))
-            ranks = np.arange(rank, min(most, self.starts[-1]), step)
-            self._known = known = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
-        return known[rank]
+        with self._lock:
+            if rank not in self._known:
+                most = rank + step * max(1, self.at_once // len(self.runs))
+                ranks = np.arange(rank, min(most, self.starts[-1]), step)
+                found = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
+                # Other threads may be at parts a little before these.
+                kept = list(self._known.items())[-len(found) :]
+                self._known = dict(kept) | found
+            return self._known[rank]
 
     def _found(self, ranks: np.ndarray) -> np.ndarray:
         """The same for several ranks, a row for each."""
