@@ -204,7 +204,7 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
             ``compute=False``.
         """
         if not kwargs.get("compute", True):
-            raise UnsupportedError("compute=False has nothing to give back: store when the result is wanted")
+            raise UnsupportedError("compute=False is not supported: leave it out, and store when the result is wanted")
         regions = kwargs.get("regions") or [None] * len(targets)
         places = [WritableRegion.of(target, region or ()) for target, region in zip(targets, regions, strict=True)]
         options = {name: kwargs[name] for name in ("budget", "device", "progress") if name in kwargs}
@@ -254,7 +254,7 @@ def _least_squares(theirs: Any, lhs: Any, rhs: Any, rcond: float | None = None, 
     if not (skipna and isinstance(rhs, chunkflow.Array)):
         return theirs(lhs, rhs, rcond=rcond, skipna=skipna)
     if rhs.dtype.kind == "c":
-        raise UnsupportedError("polyfit of complex numbers that skips NaN: fit the real and the imaginary part")
+        raise UnsupportedError("polyfit with skipna=True takes no complex numbers: fit the real and the imaginary part")
     (along, *others), own = range(rhs.ndim), functools.partial(fitted, matrix=lhs, rcond=rcond)
     left = functools.partial(own, residuals=True)
     every = (along, *others)

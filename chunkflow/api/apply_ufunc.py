@@ -88,18 +88,24 @@ def apply_ufunc(
             raise ArgumentTypeError(f"a {type(arg).__name__} has no names of dimensions: make it an xarray.DataArray")
         own = arg.dims if is_labelled(arg) else ()
         if set(dims) - set(own):
-            raise ArgumentError(f"an array with dimensions {own} lacks some of its core dimensions {dims}")
+            raise ArgumentError(
+                f"input_core_dims names {dims} for an array with dimensions {own}: name only dimensions that it has"
+            )
         if of_all.difference(dims) & set(own):
-            raise ArgumentError(f"an array with dimensions {own} has a core dimension that is none of its own {dims}")
+            raise ArgumentError(
+                f"an array with dimensions {own} has a core dimension of another array, which its own entry {dims} in "
+                "input_core_dims lacks: name it there too, or rename it"
+            )
     loops = tuple(dict.fromkeys(d for a in arrays for d in a.dims if d not in of_all))
     if set(ends) & set(loops):
         raise ArgumentError(
-            f"output_core_dims={ends} has dimensions that are cut, {loops}: name them in input_core_dims"
+            f"output_core_dims={ends} has dimensions that are no core dimensions of an input, "
+            f"{tuple(d for d in ends if d in loops)}: name them in input_core_dims too"
         )
     lengths = {d: n for a in arrays for d, n in a.sizes.items() if d not in exclude_dims} | dict(output_sizes or {})
     if unknown := [d for d in ends if d not in lengths]:
         raise ArgumentError(
-            f"the lengths of the output's dimensions {unknown} are not known: say so with output_sizes="
+            f"the lengths of the output's dimensions {unknown} are not known: give them in output_sizes="
         )
 
     coords = coordinates(arrays, exclude_dims)

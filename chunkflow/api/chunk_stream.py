@@ -57,8 +57,8 @@ class Chunk:
         """
         if self._data is None:
             raise StaleChunkError(
-                f"the block {self.index} is gone: the loop has moved on, or its iterator was closed. Keep that, "
-                "use chunk.data before the next iteration, and keep the array that it gives"
+                f"the block {self.index} is gone: the loop has moved on, or its iterator was closed. Take chunk.data "
+                "in the block's own iteration, and keep that array"
             )
         return self._data
 

@@ -404,7 +404,7 @@ def _multi_pass_node(
     read = {id(a) for a in asked.arrays if isinstance(a, Lazy) or not (is_scalar(a) or has_lazy(a))}
     places = [i for i, array in enumerate(args) if id(array) in read]
     if first_lazy(*rest.values(), *(a for i, a in enumerate(args) if i not in places)) is not None:
-        raise UnsupportedError(f"{name}: expressions are given by position, not by name or in lists")
+        raise UnsupportedError(f"{name}: an expression is given by name or in a list: give it by position")
     # All arrays are inputs of the node: none may be another one, or overwritten, by the time that it runs.
     given = [Lazy(node_of(array)) if i in places else array for i, array in enumerate(args)]
 

@@ -214,7 +214,9 @@ def _sent(source: Any) -> Any:
     if isinstance(source, View):
         return source.on([_sent(array) for array in source.arrays])
     if isinstance(source, da.Array):  # each task would have to get all of it
-        raise UnsupportedError(f"a view of the dask array {source.name}: take it of the dask array, before from_dask()")
+        raise UnsupportedError(
+            f"tasks cannot read a view of the dask array {source.name}: take the view before from_dask()"
+        )
     return source
 
 

@@ -83,7 +83,10 @@ def _share(fraction: float, written: object, whole: int | None) -> int:
             "in (0%, 100%]; write bytes as an int or with a unit, such as '4GB'"
         )
     if whole is None:
-        raise ArgumentError(f"{written!r} is a fraction, and there is nothing here that it could be of")
+        raise ArgumentError(
+            f"{written!r} is a fraction, and it is not known here of what: give bytes, as an int or with a unit, such "
+            "as '4GB'"
+        )
     return max(1, int(fraction * whole))
 
 

@@ -231,7 +231,8 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, n
     for target in targets:
         if hasattr(target, "is_made"):
             raise UnsupportedError(
-                f"resume=True and {target.name}: workers write to .npy files and to zarr arrays in directories alone"
+                f"resume=True is for .npy files and zarr arrays in local directories, not for {target.name}: write to "
+                "one of those, or leave resume= out"
             )
     nodes, arrays = recognized(wanted, named=name is not None)
     call = {
@@ -293,8 +294,8 @@ def _shared(place: ExistingArray, target: Target, spec: ArraySpec) -> Any:
         return Mapped(shared.path, shared.offset, shared.shape, shared.strides, shared.dtype)
     if shared is None:
         raise ArgumentTypeError(
-            f"the output {target.name} is written by one process alone: a part or an end of it is stored by "
-            "chunkflow.store. Many write to a zarr array, a .npy file, or an np.memmap of mode 'r+'"
+            f"several workers cannot write to a part or an end of the output {target.name}: use chunkflow.store, or "
+            "give a zarr array, a .npy file, or an np.memmap of mode 'r+'"
         )
     first = tuple(side.start for side in shared.region)
     if spec.chunks is not None and any(at % side for at, side in zip(first, spec.chunks, strict=True)):

@@ -85,7 +85,10 @@ class Budget:
             return self._fixed
         if self._limits:
             return next(iter(self._limits.values()))
-        raise ArgumentTypeError(f"the limit {self._spec!r} is a share of a device's memory, and no run used one yet")
+        raise ArgumentTypeError(
+            f"the limit {self._spec!r} is a share of a device's memory, and no run has used a device yet: ask after "
+            "the first run, or give bytes"
+        )
 
     @property
     def peak(self) -> int:

@@ -49,7 +49,7 @@ def check_named(resume: Any, name: Any) -> None:
     """
     if isinstance(resume, str):
         raise ArgumentTypeError(
-            f"resume={resume!r} is a text: give resume=True, name={resume!r} where that stands for the function"
+            f"resume={resume!r} must be True or False: if it names the function, give resume=True, name={resume!r}"
         )
     if not isinstance(resume, bool):
         raise ArgumentTypeError(f"resume={resume!r} must be True or False")
@@ -59,8 +59,8 @@ def check_named(resume: Any, name: Any) -> None:
         raise ArgumentTypeError(f"name={name!r} must be a text that stands for the function, as 'smooth, 3rd version'")
     if not resume:
         raise ArgumentError(
-            f"name={name!r} stands for the function of a run that a later call goes on with: give resume=True too. An "
-            "argument of that name is given to the function by functools.partial"
+            f"name={name!r} stands for the function of a run with resume=True: give resume=True too, or leave it out. "
+            "To give fn an argument called name, use functools.partial"
         )
 
 

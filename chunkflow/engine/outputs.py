@@ -174,5 +174,5 @@ def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mappin
                 )
         for name, taken in seen:
             if place.overlaps(taken):
-                raise ArgumentError(f"the outputs {name} and {target.name} overlap")
+                raise ArgumentError(f"the outputs {name} and {target.name} overlap: give each its own place")
         seen.append((target.name, place))

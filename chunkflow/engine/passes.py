@@ -175,8 +175,8 @@ class Passes:
             return _GoneArray(spec)
         if not _is_there(target):
             raise ResumeError(
-                f"resume=True: {target.name} had been published by this call, and is no longer there: remove what is "
-                "left of the call by `chunkflow clean`"
+                f"resume=True: {target.name} was finished by an earlier run of this call, and has been removed since: "
+                "remove what is left of the call by `chunkflow clean`, and run again"
             )
         return target.opened(spec)
 

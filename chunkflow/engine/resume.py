@@ -57,8 +57,8 @@ def check_resume(resume: bool, targets: Sequence[Target]) -> None:
     if resume and (not targets or not all(hasattr(target, "claim") for target in targets)):
         found = next((target.name for target in targets if not hasattr(target, "claim")), "no output")
         raise UnsupportedError(
-            f"resume={resume!r} and {found}: only what a run writes to new paths can be gone on with; give out= the "
-            "path of a .npy file, of a zarr array or of an HDF5 dataset, or the URL of a zarr array"
+            f"resume={resume!r} with {found}: only a run that writes to new paths can be resumed; give out= the path "
+            "of a .npy file, of a zarr array or of an HDF5 dataset, or the URL of a zarr array"
         )
 
 
@@ -151,8 +151,8 @@ def _known_of(leaf: Any) -> Any:
     if view is not None:
         return _digest(view)
     raise UnsupportedError(
-        f"resume=: whether {spec.name} has the same elements at a later call cannot be told; runs over arrays in local "
-        "files, in memory, and of servers that list objects with their ETags or times can be gone on with"
+        f"resume= cannot tell whether {spec.name} has the same elements at a later call: use arrays in memory, in "
+        "local files, or on servers that list objects with their ETags or times"
     )
 
 

@@ -71,7 +71,10 @@ def _by_marks(mask: Node, values: Any, options: Options) -> tuple[Any, Any]:
     if given in ((), (1,)):
         return _Assigned(marks), _in_memory(values, options).reshape(())[()]
     if given != (marks.number,):
-        raise ArgumentError(f"values of shape {given} for the {marks.number} elements that a mask picks: give as many")
+        raise ArgumentError(
+            f"values of shape {given} for the {marks.number} elements that a mask picks: give one value, or one for "
+            "each"
+        )
     return _Assigned(marks), _Values([values], marks)
 
 

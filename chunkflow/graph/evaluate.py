@@ -186,8 +186,8 @@ class Evaluation:
                 and (passes or any(isinstance(node, MultiPassNode) for node in group))
             ):
                 raise UnsupportedError(
-                    f"resume=: {group[0].name} takes more than one pass over the arrays, and only runs of one pass can "
-                    "be gone on with: store what it reads first, by a call of its own"
+                    f"resume=: {group[0].name} takes more than one pass over the arrays, and only runs of one pass "
+                    "can be resumed: store what it reads first, by a call of its own"
                 )
             check_clear(written.values(), group)
             if len(places) > 1 and any(node in places for node in group):  # a single one is checked by its own pass
@@ -427,7 +427,10 @@ class Evaluation:
         if any(out is not None for out in outs):
             number = sum(map(_results, made.nodes))
             if number != len(outs):
-                raise ArgumentError(f"{node.name} gives several arrays: give a tuple of outputs, one for each")
+                raise ArgumentError(
+                    f"{node.name} gives {number} arrays, and {len(outs)} outputs were given: give a tuple with one "
+                    "for each"
+                )
             options = replace(options, out=outs[0] if alone else tuple(outs))
         return prepared(lambda specs, args: made.declared, made.sources, options)
 

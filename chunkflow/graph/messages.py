@@ -137,7 +137,10 @@ def _step(this: Any, numbers: Mapping[Any, int]) -> SentStep:
         return _sent(this)
     made = this.made
     if made is None:
-        raise ArgumentTypeError(f"{this.name} cannot be pickled: it is not known what call made it")
+        raise ArgumentTypeError(
+            f"{this.name} cannot be pickled: it is not known what call made it. Store it, with to_zarr(), and pickle "
+            "an expression of that file"
+        )
     handle = next((a for a in _handles(made.args) if isinstance(a, Lazy)), None)
     kind = Lazy if handle is None else type(handle)
 
@@ -188,7 +191,7 @@ def _named(source: Any) -> Any:
         raise ArgumentTypeError(
             f"an expression of an array of {format_bytes(values.nbytes)} in memory is not pickled: each message would "
             f"hold the array. Save it, by np.save or to_zarr(), and open the file in its place. Up to "
-            f"{format_bytes(most)} travel; chunkflow.config.set(message_limit=) sets another limit"
+            f"{format_bytes(most)} are pickled; chunkflow.config.set(message_limit=) sets another limit"
         )
     return source if values.shape == source.shape else SentMemory(values.copy(), source.shape)
 

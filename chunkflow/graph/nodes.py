@@ -305,8 +305,8 @@ class Lazy:
         if (source := source_of(self._node)) is not None:
             return open_source(source)
         raise ArgumentTypeError(
-            f"{self._node.name} is an expression, and its elements are wanted one block at a time by what is no "
-            "expression itself: compute it first, to an array or with to_zarr() to a file, and pass that"
+            f"{self._node.name} is an expression, which only other expressions read before it is computed: compute it "
+            "first, to an array or with to_zarr() to a file, and pass that"
         )
 
 

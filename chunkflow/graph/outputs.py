@@ -100,9 +100,8 @@ def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
         held = place.target.describe(spec.shape, spec.dtype, None).dtype
         if held.newbyteorder("=") != spec.dtype:
             raise ArgumentError(
-                f"the output {place.target.name} of dtype {held} cannot hold all of {node.name}, of dtype "
-                f"{spec.dtype}, of which a later pass makes another result: give an output of dtype {spec.dtype}, "
-                "or store it by itself"
+                f"the output {place.target.name} has dtype {held}, and a later pass reads {node.name} from it, of "
+                f"dtype {spec.dtype}: give an output of dtype {spec.dtype}, or store it by a call of its own"
             )
 
 

@@ -28,7 +28,7 @@ def as_index(index: Any, name: str) -> Index:
     except TypeError:
         raise ArgumentTypeError(f'{name}={index!r} must be a str such as "ij", or a tuple of names') from None
     if not distinct:
-        raise ArgumentError(f"{name}={index!r} names a dimension twice: blocks are boxes, and diagonals are not")
+        raise ArgumentError(f"{name}={index!r} names a dimension twice: diagonals are not supported, name each once")
     return found
 
 
@@ -75,7 +75,7 @@ def spanned(
     for name in new:
         if name in extents or name not in out:
             where = "is one of an array" if name in extents else f"is not in out_ind={_written(out)}"
-            raise ArgumentError(f"new_axes: index {name!r} {where}; it must be the result's own")
+            raise ArgumentError(f"new_axes: index {name!r} {where}; it must be in out_ind alone")
     for name in out:
         if name not in extents and name not in new:
             raise ArgumentError(

@@ -82,7 +82,10 @@ class ExistingArray:
             rest = (slice(None),) * (len(shape) - len(given) + 1)
             given = (*given[: dots[0]], *rest, *given[dots[0] + 1 :])
         if len(given) > len(shape) or len(dots) > 1:
-            raise ArgumentError(f"region={self.region!r} has more axes than {name}, whose shape is {shape}")
+            raise ArgumentError(
+                f"region={self.region!r} does not suit {name}, whose shape is {shape}: give at most one slice for "
+                "each axis, and '...' once at most"
+            )
         found = []
         for axis, (n, side) in enumerate(zip(shape, (*given, *[slice(None)] * (len(shape) - len(given))), strict=True)):
             if not isinstance(side, slice):
@@ -91,7 +94,9 @@ class ExistingArray:
                 raise ArgumentError(f"region={self.region!r} has steps: only whole runs of elements are written")
             start, stop, _ = side.indices(n)
             if stop < start or any(at is not None and not -n <= at <= n for at in (side.start, side.stop)):
-                raise ArgumentError(f"region={self.region!r} reaches beyond axis {axis} of {name}, whose length is {n}")
+                raise ArgumentError(
+                    f"region={self.region!r} is no range within axis {axis} of {name}, whose length is {n}"
+                )
             found.append(slice(start, stop))
         return tuple(found)
 
@@ -100,7 +105,7 @@ class ExistingArray:
         assert self.append is not None
         axis = operator.index(self.append)
         if not -ndim <= axis < ndim:
-            raise ArgumentError(f"append={self.append}: {name} has {ndim} dimensions")
+            raise ArgumentError(f"append={self.append} is out of bounds for {name}, which has {ndim} dimensions")
         return axis % ndim
 
     def grown(self, old: Shape, shape: Shape, name: str) -> tuple[Shape, Region]:

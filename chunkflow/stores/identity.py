@@ -265,7 +265,7 @@ def go_on(guards: Iterable[Guard], earlier: Sequence[Identity]) -> None:
     for guard in guards:
         if (was := known.get(guard.places)) is not None and (found := guard.go_on(was)):
             raise ReadError(
-                f"{guard.identity.name} was changed since the run began with which this one goes on: {found}. Remove "
+                f"{guard.identity.name} was changed since the run began that this one resumes: {found}. Remove "
                 "what is left by `chunkflow clean`, and run again",
                 path=guard.identity.name,
             )

@@ -114,7 +114,9 @@ class NewArray:
     def __post_init__(self) -> None:
         """Check what needs no format, no shape and no dtype."""
         if isinstance(self.where, NewArray):
-            raise ArgumentTypeError("a NewArray is given in the place of a path or group: give what that one has")
+            raise ArgumentTypeError(
+                "a NewArray is given where a path or group is wanted: give the path or group that it has"
+            )
         if self.name is not None and (not isinstance(self.name, str) or not self.name.strip("/")):
             raise ArgumentTypeError(f"name={self.name!r} must be the name of an array, as 'run/speed'")
         self._check_one_of("format", (None, *OPTIONS))
@@ -221,7 +223,7 @@ class NewArray:
         """
         shards = self.shards or ()
         if self.chunks is None:
-            raise ArgumentError(f"shards={shards} hold chunks whose sides must be said too, by chunks= of the NewArray")
+            raise ArgumentError(f"shards={shards} need chunks= too: it says the sides of the chunks within a shard")
         sides = [
             shard if entry == "auto" else max(n, 1) if entry == "whole" else entry
             for entry, shard, n in zip(chunking.lengths(self.chunks, len(shape)), shards, shape, strict=True)

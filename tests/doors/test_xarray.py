@@ -356,15 +356,15 @@ def test_apply_ufunc_refuses_what_it_cannot_do(stored: Any) -> None:
     x = stored.raw
     with pytest.raises(errors.ArgumentTypeError, match="ndarray has no names"):
         cf.apply_ufunc(np.add, x, np.ones(6))
-    with pytest.raises(errors.ArgumentError, match="lacks"):
+    with pytest.raises(errors.ArgumentError, match="name only dimensions that it has"):
         cf.apply_ufunc(np.sum, x, input_core_dims=[["level"]])
     with pytest.raises(errors.ArgumentError, match="output_sizes"):
         cf.apply_ufunc(np.sum, x, output_core_dims=[["degree"]])
     with pytest.raises(errors.ArgumentError, match="2 entries for 1"):
         cf.apply_ufunc(np.sum, x, input_core_dims=[["lat"], []])
-    with pytest.raises(errors.ArgumentError, match="none of its own"):
+    with pytest.raises(errors.ArgumentError, match="core dimension of another array"):
         cf.apply_ufunc(np.add, x, x.isel(lon=0), input_core_dims=[["lat"], []])
-    with pytest.raises(errors.ArgumentError, match="are cut"):
+    with pytest.raises(errors.ArgumentError, match=r"no core dimensions of an input, \('lat',\)"):
         cf.apply_ufunc(np.sum, x, output_core_dims=[["lat"]])
     with pytest.raises(errors.UnsupportedError, match="differ"):
         cf.apply_ufunc(np.frexp, x, output_core_dims=[[], ["lat"]])

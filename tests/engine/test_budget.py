@@ -47,7 +47,7 @@ def test_bytes_as_people_write_them(written: Any, limit: int) -> None:
 @pytest.mark.parametrize("share", ["50%", 0.5])
 def test_a_share_is_of_what_is_free_when_it_is_first_used(share: Any) -> None:
     budget = cf.Budget(share)
-    with pytest.raises(errors.ArgumentTypeError, match="no run used one yet"):
+    with pytest.raises(errors.ArgumentTypeError, match="no run has used a device yet"):
         budget.limit  # noqa: B018
     device = NumpyDevice(lanes=1)
     device.free_memory = lambda: 40 * MB  # type: ignore[method-assign]

@@ -307,7 +307,11 @@ def test_what_cannot_be_gone_on_with_is_refused_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"resume": "smooth"}, ArgumentTypeError, "resume='smooth' is a text: give resume=True, name='smooth'"),
+        (
+            {"resume": "smooth"},
+            ArgumentTypeError,
+            "if it names the function, give resume=True, name='smooth'",
+        ),
         ({"resume": 1}, ArgumentTypeError, "resume=1 must be True or False"),
         ({"name": "smooth"}, ArgumentError, "name='smooth' .* give resume=True"),
         ({"resume": True, "name": 7}, ArgumentTypeError, "name=7 must be a text"),

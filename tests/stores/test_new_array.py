@@ -156,7 +156,7 @@ def test_a_run_is_gone_on_with_only_if_the_same_is_said(tmp_path: Path) -> None:
         ({"zarr_format": 4}, ArgumentError, "one of 2, 3"),
         ({"zarr_format": 2, "shards": (4, 4)}, ArgumentError, "format 3"),
         ({"zarr_format": 2, "compressors": ["gzip", "zstd"]}, ArgumentError, "one compressor"),
-        ({"shards": (4, 4)}, ArgumentError, "must be said too"),
+        ({"shards": (4, 4)}, ArgumentError, "need chunks= too"),
         ({"shards": (4, 4), "chunks": 3}, ArgumentError, "multiples"),
         ({"shards": (4,), "chunks": 2}, ArgumentError, "2 dimensions"),
         ({"chunks": (1, 2, 3)}, ArgumentError, "3 entries"),

@@ -299,7 +299,7 @@ class Array(Collection):
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
         """As `numpy.ndarray.reshape`, in C order."""
         if not shape:
-            raise ArgumentTypeError("reshape needs a shape")
+            raise ArgumentTypeError("reshape got no shape: give one, as x.reshape(3, -1)")
         with refused_by("reshape"):
             return numpy_functions.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
 

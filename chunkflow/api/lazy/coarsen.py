@@ -106,7 +106,7 @@ def coarsen(
 def _boxes(shape: Shape, axes: Any, *, trim_excess: bool) -> tuple[Shape, ...]:
     """For each axis the number of boxes and the elements of one; the latter are left out where boxes have one."""
     if not isinstance(axes, Mapping):
-        raise ArgumentTypeError(f"axes={axes!r} must be a dict of elements by axis")
+        raise ArgumentTypeError(f"axes={axes!r} must be a dict from axis to number of elements, as {{0: 4}}")
     found: list[Shape] = [(n,) for n in shape]
     for axis, number in axes.items():
         (along,) = normalize_axes(axis, len(shape), "axes")

@@ -37,7 +37,10 @@ def check_layout(order: Any, device: Any = None) -> None:
     """Check arguments that change no value: results are in C order, in the host's memory."""
     check_order(order)
     if device not in (None, "cpu"):
-        raise ArgumentError(f"device={device!r}: results are in the host's memory, and compute(device=) says where")
+        raise ArgumentError(
+            f"device={device!r} must be None or 'cpu', for results are in host memory: give compute(device=) the "
+            "device that computes them"
+        )
 
 
 def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:

@@ -26,11 +26,15 @@ def generalized(fn: np.ufunc, inputs: Sequence[Any], options: Mapping[str, Any])
     taken, (given, *more) = ([_names(side) for side in re.findall(r"\((.*?)\)", part)] for part in _sides(fn))
     if more or options.keys() - {"axis"}:
         raise UnsupportedError(
-            f"np.{fn.__name__} of an expression gives one result and takes axis=: use chunkflow.apply_ufunc for more"
+            f"np.{fn.__name__} of an expression supports one result, and no argument but axis=: use "
+            "chunkflow.apply_ufunc for more"
         )
     axis = options.get("axis", -1)
     if axis != -1 and any(len(names) > 1 for names in (*taken, given)):
-        raise ArgumentError(f"np.{fn.__name__}: axis={axis} with several axes in its signature {fn.signature}")
+        raise ArgumentError(
+            f"np.{fn.__name__}: axis={axis} is for signatures with one axis for each array, not {fn.signature}: leave "
+            "it out, and move the axes with np.moveaxis"
+        )
     pairs: list[Any] = []
     dtypes: list[Any] = []
     lengths: dict[str, int] = {}
@@ -45,14 +49,19 @@ def generalized(fn: np.ufunc, inputs: Sequence[Any], options: Mapping[str, Any])
         spec = spec_of(array)
         own = len(spec.shape) - len(names)
         if own < 0:
-            raise ArgumentError(f"np.{fn.__name__}: an array of {len(spec.shape)} dimensions for {fn.signature}")
+            raise ArgumentError(
+                f"np.{fn.__name__}: an array has {len(spec.shape)} dimensions, and needs at least {len(names)} for the "
+                f"signature {fn.signature}"
+            )
         lengths |= dict(zip(names, spec.shape[own:], strict=True))
         loops = max(loops, own)
         pairs += [array, (*_loops(own), *(("core", name) for name in names))]
         dtypes.append(spec.dtype)
     new: dict[Hashable, int] = {("result", name): lengths[name] for name in given if name in lengths}
     if len(new) < len(given):
-        raise UnsupportedError(f"np.{fn.__name__} of an expression: the length of its result is not known")
+        raise UnsupportedError(
+            f"np.{fn.__name__} of an expression: the length of its result is not known; compute() the expression first"
+        )
     dtype = None
     if isinstance(fn, np.ufunc):  # numba's are no more than like one
         try:

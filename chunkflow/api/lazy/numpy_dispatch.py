@@ -49,7 +49,9 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
     """What a ufunc gives of expressions."""
     check_unmasked(*inputs, *kwargs.values())
     if kwargs.get("out") is not None:
-        raise UnsupportedError(f"np.{fn.__name__}: out= is where a result goes: store() or to_zarr() the expression")
+        raise UnsupportedError(
+            f"np.{fn.__name__}: out= is not for expressions: leave it out, and give the output to store() or to_zarr()"
+        )
     given = {key: value for key, value in kwargs.items() if key != "out" and not (key == "dtype" and value is None)}
     if method == "__call__":
         if "where" in given:

@@ -259,7 +259,9 @@ def require_dims(x: Any, number: int) -> Any:
 def where(condition: Any, *branches: Any) -> Any:
     """As `numpy.where`; of one argument as `numpy.nonzero`."""
     if len(branches) == 1:
-        raise ArgumentError("np.where takes both branches, or neither")
+        raise ArgumentError(
+            "np.where got a condition and one branch: give both, as np.where(condition, a, b), or neither"
+        )
     if not branches:
         return masks.nonzero(condition)
     return mapped(np.where, condition, *branches)

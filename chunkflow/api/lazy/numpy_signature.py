@@ -64,7 +64,9 @@ def check_no_out(name: str, out: Any) -> None:
         It says what to use instead.
     """
     if out is not None:
-        raise UnsupportedError(f"{name}: out= is where a result goes: store() or to_zarr() the expression")
+        raise UnsupportedError(
+            f"{name}: out= is not for expressions: leave it out, and give the output to store() or to_zarr()"
+        )
 
 
 def check_taken(ours: Function, name: str, named: Mapping[str, Any]) -> None:

@@ -31,7 +31,9 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
 
 def _chosen(which: Any, *choices: Any, mode: str) -> Any:
     if which.dtype.kind not in "iub":
-        raise ArgumentTypeError(f"np.choose by an array of {which.dtype}: which choice to take is an integer")
+        raise ArgumentTypeError(
+            f"np.choose: a is of {which.dtype}, and must hold integers, the numbers of choices: convert it"
+        )
     n = len(choices)
     which = which.astype(np.int64)
     if mode == "wrap":
@@ -57,7 +59,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     if sorter is not None:
         table = table[np.asarray(sorter)]
     if not isinstance(v, Lazy):
-        raise UnsupportedError("np.searchsorted: places are those of an expression's elements, v")
+        raise UnsupportedError("np.searchsorted: v is in memory, and must be an expression: give chunkflow.open(v)")
     return applied(_sorted_in, (v,), {}, {"table": table, "side": side})
 
 
@@ -93,7 +95,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
 
 def _unraveled(block: Any, size: int, step: int, side: int) -> Any:
     if block.dtype.kind not in "iu":
-        raise ArgumentTypeError(f"np.unravel_index of {block.dtype}: places are integers")
+        raise ArgumentTypeError(f"np.unravel_index: indices are of {block.dtype}, and must be integers: convert them")
     if bool((outside := (block < 0) | (block >= size)).any()):
         raise ValueError(f"index {int(block[outside][0])} is out of bounds for array with size {size}")
     return block.astype(np.int64) // step % side
@@ -118,7 +120,9 @@ def _raveled(*blocks: Any, sides: tuple[int, ...], steps: list[int], modes: tupl
     for block, side, step, mode in zip(blocks, sides, steps, modes, strict=True):
         own = np.asarray(block) if np.isscalar(block) else block
         if own.dtype.kind not in "iu":
-            raise ArgumentTypeError(f"np.ravel_multi_index of {own.dtype}: places are integers")
+            raise ArgumentTypeError(
+                f"np.ravel_multi_index: indices are of {own.dtype}, and must be integers: convert them"
+            )
         if mode == "raise" and bool(((own < 0) | (own >= side)).any()):
             raise ValueError("invalid entry in coordinates array")
         own = own.astype(np.int64)

@@ -61,7 +61,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
     """
     places, shape = spec_of(indices), spec_of(arr).shape
     if places.dtype.kind not in "iu":
-        raise ArgumentTypeError(f"indices are of {places.dtype}: places are integers")
+        raise ArgumentTypeError(f"indices are of {places.dtype}, and must be integers: convert them")
     if axis is None:
         if len(places.shape) != 1:
             raise ArgumentError(f"axis=None takes indices of 1 dimension, not of {len(places.shape)}")

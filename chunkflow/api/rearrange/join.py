@@ -108,7 +108,10 @@ def stack(
         along = one_axis(axis, len(first) + 1)
         for number, spec in enumerate(specs):
             if spec.shape != first:
-                raise ArgumentError(f"array {number} has the shape {spec.shape}, and the first one {first}")
+                raise ArgumentError(
+                    f"array {number} has the shape {spec.shape}, and the first one {first}: all must have the same "
+                    "shape"
+                )
         axes = [arrangement.straight(n) for n in first]
         axes.insert(along, arrangement.joined([1] * len(specs)))
         if sides is not None:

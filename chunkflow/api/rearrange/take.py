@@ -138,7 +138,7 @@ def within(indices: Any, n: int, axis: int, mode: str) -> np.ndarray:
     if not places.size and places.dtype.kind == "f" and not hasattr(indices, "dtype"):
         places = places.astype(np.int64)
     if places.dtype.kind not in "iub":
-        raise ArgumentTypeError(f"indices are of {places.dtype}: places are integers")
+        raise ArgumentTypeError(f"indices are of {places.dtype}, and must be integers: convert them")
     if places.size and not n:
         raise PlaceError(f"cannot take elements of axis {axis}, which has none")
     places = places.astype(np.int64) if places.dtype.kind == "b" else places
@@ -193,7 +193,7 @@ def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "rai
     for d, index in enumerate(indices, axis):
         dtype = spec_of(index).dtype if isinstance(index, Lazy) else np.asarray(index).dtype
         if dtype.kind not in "iub":
-            raise ArgumentTypeError(f"indices are of {dtype}: places are integers")
+            raise ArgumentTypeError(f"indices are of {dtype}, and must be integers: convert them")
         array = index if isinstance(index, Lazy) else kind(node_of(np.asarray(index)))
         own = applied(_within_table, (array,), {}, {"number": table.shape[d], "mode": mode})
         step = math.prod(table.shape[d + 1 :])

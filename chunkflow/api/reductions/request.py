@@ -243,7 +243,9 @@ def mean_of(dtype: Any, *, skip: bool = False, counted: bool = False) -> Make:
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         given = None if dtype is None else checked_dtype(dtype, specs[0].dtype)
         if skip and given is not None and specs[0].dtype.kind in "fc" and given.kind not in "fc":
-            raise ArgumentTypeError(f"dtype={dtype!r}: a mean without NaN of {specs[0].dtype} is not an integer")
+            raise ArgumentTypeError(
+                f"dtype={dtype!r}: a mean without NaN of {specs[0].dtype} is not an integer, use a floating-point dtype"
+            )
         wide, result = asked(np.mean, specs[0].dtype, dtype)
         count, skips = count_of(specs[0].shape, axes), skip and has_nan(specs[0])
         return aggregation.average(wide, result, count, skip=skips, masked=len(specs) > 1, counted=counted)

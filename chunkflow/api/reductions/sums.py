@@ -222,7 +222,7 @@ def _of_windows(x: Any, axis: Axis, weights: Any) -> tuple[Slid, np.ndarray] | N
     shares = weights.transpose(np.argsort(weighed(x.shape, weights.shape, axis)))
     shares = shares.astype(np.result_type(x.dtype, weights.dtype, *(["f8"] if x.dtype.kind in "biu" else [])))
     if not (total := shares.sum()):
-        raise ZeroWeightsError("the weights sum to zero")
+        raise ZeroWeightsError("the weights sum to zero, so there is no average: give weights that do not")
     return which, shares / total
 
 

@@ -269,7 +269,9 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
         order = np.argsort(names, kind="stable")
         ordered = names[order]
         if len(ordered) > 1 and bool((ordered[1:] == ordered[:-1]).any()):
-            raise ArgumentError("expected_groups= has a label twice")
+            raise ArgumentError(
+                f"expected_groups= has the label {ordered[1:][ordered[1:] == ordered[:-1]][0]} twice: give each once"
+            )
         lookup, groups = Lookup(ordered, order.astype("i8")), names
     first = np.zeros(1, spec_of(key).dtype) if stored else _piece(key, 0, 1)[0]
     _check_comparable(first, names, lookup)
@@ -316,7 +318,7 @@ class _Listed:
 
 def _flattened(labels: Any, shape: Shape, start: int, stop: int) -> list[Any]:
     if not isinstance(labels, list | tuple | range | np.ndarray) or len(labels) != shape[0]:
-        raise ArgumentError(f"labels in lists of several lengths: one has not {shape[0]}, as the first has")
+        raise ArgumentError(f"labels are lists of different lengths: all must have {shape[0]} entries, as the first")
     if len(shape) == 1:
         return list(labels[start:stop])
     inner, found = math.prod(shape[1:]), list[Any]()
@@ -489,7 +491,7 @@ def _function(name: str, spec: ArraySpec, fill: Any, dtype: Any, least: int, ddo
         wide, result = asked(np.mean, own, dtype)
         result = np.empty(0, result).real.dtype if base != "mean" else result
         if result.kind not in "fc":
-            raise ArgumentTypeError(f"dtype={dtype!r}: a {name} is no integer")
+            raise ArgumentTypeError(f"dtype={dtype!r}: a {name} is not an integer, use a floating-point dtype")
     elif base == "count":
         result, default = np.dtype("i8"), 0
     elif base in ("any", "all"):

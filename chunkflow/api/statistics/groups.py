@@ -194,8 +194,8 @@ def label_statistics(
             if (kept is not None or must_suffice()) and most > held:
                 raise BudgetError(
                     f"{'index= has' if kept is not None else 'there may be'} {most} labels, and a quarter of the "
-                    f"budget, {format_bytes(aside)}, holds what is kept of {held}: raise budget= to at least {enough}, "
-                    "or take some at a time with index=",
+                    f"budget, {format_bytes(aside)}, has room for the statistics of {held}: raise budget= to at least "
+                    f"{enough}, or take some at a time with index=",
                     needed=enough,
                     limit=aside,
                     smallest=enough,

@@ -144,7 +144,7 @@ def histogram(
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
         if wtype.kind == "b":
-            raise ArgumentTypeError("weights are bools, which have no sum: convert them, or count x[...] of one kind")
+            raise ArgumentTypeError("weights are bools, which have no sum: convert them, or count x[weights]")
     edges = _edges(spec, bins, range)
     block_sides(chunks, spec.shape)
     result = np.result_type(wtype, "f8") if density else wtype
@@ -287,7 +287,9 @@ def bincount(
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
         if wspec.dtype.kind == "c":
-            raise ArgumentTypeError(f"weights are complex ({wspec.dtype}): count their real and imaginary parts")
+            raise ArgumentTypeError(
+                f"weights are complex ({wspec.dtype}): count with their real and imaginary parts, one at a time"
+            )
     block_sides(chunks, spec.shape)
     chosen = Options(**options)
     target = stores.open_target(chosen.out, overwrite=chosen.overwrite)

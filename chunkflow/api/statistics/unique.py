@@ -125,7 +125,7 @@ def _distinct(
     apart = spec.dtype.kind == "f" and not equal_nan
     if apart and (return_index or return_inverse):
         name = "return_index" if return_index else "return_inverse"
-        raise ArgumentError(f"{name}=True where equal_nan=False: places of all NaN are not kept; leave one out")
+        raise ArgumentError(f"{name}=True needs equal_nan=True: places of single NaN are not kept")
     out, wanted = options.out, 1 + sum(map(bool, (return_index, return_inverse, return_counts)))
     if isinstance(out, list) or (out is not None and isinstance(out, tuple) != (wanted > 1)):
         raise ArgumentError(
@@ -134,7 +134,9 @@ def _distinct(
         )
     outs = out if isinstance(out, tuple) else (out,) * wanted
     if len(outs) != wanted:
-        raise ArgumentError(f"out has {len(outs)} entries: the results, of which values are the first, need {wanted}")
+        raise ArgumentError(
+            f"out has {len(outs)} entries, and there are {wanted} results, the values first: give one for each"
+        )
     at = 1 + bool(return_index)  # the place of the inverse among the results
     inverse = replace(options, out=outs[at]) if return_inverse else None
     target = None if inverse is None else stores.open_target(inverse.out, overwrite=inverse.overwrite)

@@ -47,7 +47,10 @@ def weighted(
         follow = tuple(range(len(shape)))
         if given.shape != shape:
             if axis is None:
-                raise ArgumentTypeError(f"weights of shape {given.shape} differ from {shape}: say along which axis=")
+                raise ArgumentTypeError(
+                    f"weights have the shape {given.shape} and the array has {shape}: axis= must say along which axes "
+                    "they weigh"
+                )
             follow = tuple(ordered_axes(axis, len(shape), "axis"))
             if given.shape != tuple(shape[a] for a in follow):
                 raise ArgumentError(

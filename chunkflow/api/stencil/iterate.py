@@ -149,8 +149,8 @@ class _Work:
         if kernel.wants:
             if (asked.steps or 1) > 1:
                 raise ArgumentError(
-                    f"fn asks for {' and '.join(sorted(kernel.wants))}, of which a step that is computed together "
-                    "with others has none: use steps_per_pass=1"
+                    f"fn asks for {' and '.join(sorted(kernel.wants))}, which a step has only in a pass of its own: "
+                    "use steps_per_pass=1"
                 )
             stepping = replace(stepping, lone=True)
         dtype, workspace = _learn(asked, options, run, kernel)

@@ -171,7 +171,7 @@ def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **opti
     """
     asked = description_of(map_overlap, (fn, *arrays), {"iterations": iterations, **options})
     if not isinstance(asked, MultiPass) or asked.plan is None:
-        raise ArgumentError(f"iterations={iterations} make one pass: see explain")
+        raise ArgumentError(f"iterations={iterations} make one pass: use chunkflow.explain, which shows its plan")
     plan = asked.plan()
     assert isinstance(plan, IterationPlan)
     return plan

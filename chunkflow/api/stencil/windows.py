@@ -235,14 +235,14 @@ def _weighed(name: str, a: Any, weights: np.ndarray, mode: str) -> Any:
     if mode not in ("full", "same", "valid"):
         raise ArgumentError(f"mode={mode!r} must be 'full', 'same' or 'valid'")
     if len(a.shape) != 1 or weights.ndim != 1:
-        raise ArgumentError(f"np.{name} is of lines, not of {len(a.shape)} and {weights.ndim} dimensions")
+        raise ArgumentError(f"np.{name} takes arrays of 1 dimension, not of {len(a.shape)} and {weights.ndim}")
     n, k = a.shape[0], len(weights)
     if not 0 < k <= n:
         raise UnsupportedError(
-            f"np.{name} of {n} elements and {k} in memory: the latter must be fewer, and one or more"
+            f"np.{name} of {n} elements and {k} in memory: the array in memory must have from 1 to {n}"
         )
     if weights.dtype.kind not in "biufc" or not np.isfinite(weights).all():
-        raise ArgumentTypeError(f"np.{name}: what weighs must be finite numbers")
+        raise ArgumentTypeError(f"np.{name}: the array in memory must hold finite numbers")
     before = {"full": k - 1, "same": k // 2, "valid": 0}[mode]
     after = {"full": k - 1, "same": k - 1 - k // 2, "valid": 0}[mode]
     padded = pad(a, (before, after)) if before + after else a

@@ -512,7 +512,7 @@ def device(ordinal: int = 0) -> CupyDevice:
 @cache
 def _device(ordinal: int) -> CupyDevice:
     if not 0 <= ordinal < (present := count()):
-        raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present}")
+        raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present} of them")
     return CupyDevice(ordinal)
 
 

@@ -184,7 +184,10 @@ def _decode(device: Gpu, codec: str, number: int, columns: int, table: int, temp
     stream = device.caller_lane().pointer  # type: ignore[attr-defined]
     status = functions[1](source, sizes, rooms, made, number, temporary, room, target, _Options(), statuses, stream)
     if status:
-        raise DeviceError(f"nvCOMP refuses a batch of {number} {codec} items: status {status}")
+        raise DeviceError(
+            f"nvCOMP refuses a batch of {number} {codec} items (status {status}): CHUNKFLOW_NVCOMP=0 decodes them on "
+            "the host"
+        )
     if codec == "gzip":  # nvCOMP does not check the sum at the end
         _checksum(number, target, rooms, sums, stream)
 
@@ -194,9 +197,12 @@ def _checksum(number: int, target: int, sizes: int, sums: int, stream: int) -> N
     configure, compute = _checksums()
     options = _Sums(poly=0x04C11DB7, init=0xFFFFFFFF, ref_in=True, ref_out=True, xorout=0xFFFFFFFF)
     if configure(None, number, byref(options.how), LIKELY, None):
-        raise DeviceError("nvCOMP cannot compute checksums")
+        raise DeviceError("nvCOMP cannot compute checksums: CHUNKFLOW_NVCOMP=0 computes them on the host")
     if status := compute(target, sizes, number, sums, options, 0, None, stream):
-        raise DeviceError(f"nvCOMP refuses to compute the checksums of {number} chunks: status {status}")
+        raise DeviceError(
+            f"nvCOMP refuses to compute the checksums of {number} chunks (status {status}): CHUNKFLOW_NVCOMP=0 "
+            "computes them on the host"
+        )
 
 
 @cache

@@ -238,8 +238,8 @@ class DeviceDecoder:
         source.read(region, np.empty(shape_of(region), spec.dtype))
         raise ReadError(
             f"cannot read {describe(region)} of {spec.name}: the device's {spec.storage.codec} decoder fails on the "
-            f"chunk {transfer.indices[which]} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 leaves "
-            "all to that",
+            f"chunk {transfer.indices[which]} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 decodes "
+            "all chunks on the host",
             path=spec.name,
             region=region,
         )

@@ -82,7 +82,9 @@ def tensordot(shapes: Sequence[Shape], axes: Any) -> ProductLabels:
     else:
         number = _index(axes, "tensordot: axes")
         if not 0 <= number <= min(len(a), len(b)):
-            raise ArgumentError(f"tensordot: axes={axes} of shapes {a} and {b}: there are not so many")
+            raise ArgumentError(
+                f"tensordot: axes={axes} must be from 0 to {min(len(a), len(b))}: the shapes are {a} and {b}"
+            )
         first, second = list(range(len(a) - number, len(a))), list(range(number))
     if len(first) != len(second):
         raise ArgumentError(f"tensordot: axes={axes!r} names {len(first)} axes of a and {len(second)} of b")
@@ -135,7 +137,10 @@ def _term(term: str, ndim: int, subscripts: str) -> tuple[str, ...]:
             )
     named = len(before) + len(rest)
     if named > ndim or (named < ndim and not dots):
-        raise ArgumentError(f"einsum: {term!r} in {subscripts!r} stands for an operand of {ndim} dimensions")
+        raise ArgumentError(
+            f"einsum: {term!r} in {subscripts!r} has {named} letters for an operand of {ndim} dimensions: give one "
+            "for each"
+        )
     return (*before, *_stacked(ndim - named), *rest)
 
 

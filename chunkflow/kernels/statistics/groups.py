@@ -164,9 +164,9 @@ class Grouped(Fold):
     def _check(self, number: int) -> None:
         if number > self.room:
             raise BudgetError(
-                f"there are {number} labels or more, and a quarter of the budget, {format_bytes(self.limit)}, holds "
-                f"what is kept of {self.room}: raise budget=, to at least {self.enough} for as many as there may be, "
-                "ask for fewer statistics=, or name those wanted with index=",
+                f"there are {number} labels or more, and a quarter of the budget, {format_bytes(self.limit)}, has room "
+                f"for the statistics of {self.room}: raise budget=, to at least {self.enough} for as many as there "
+                "may be, ask for fewer statistics=, or name those wanted with index=",
                 needed=self.enough,
                 limit=self.limit,
                 smallest=self.enough,

@@ -60,7 +60,10 @@ class WeightedLines:
         if missing is not None and self.skip:
             wrong &= ~missing
         if bool(wrong.any()) and not is_trial():
-            raise ArgumentError("the weights of a line are all zero, or have NaN or infinities: there is no quantile")
+            raise ArgumentError(
+                "the weights of a line are all zero, or have NaN or infinities, so there is no quantile: give finite "
+                "weights of which some are positive"
+            )
         if self.q.dtype.kind == "f":
             share = share.astype(self.q.dtype)
         share[share == 0] = -1  # the quantile 0 is the first element that has a weight

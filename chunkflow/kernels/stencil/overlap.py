@@ -77,7 +77,9 @@ def _boundary(entry: Any, spec: ArraySpec) -> Boundary:
     exact = cast == value or (value != value and spec.dtype.kind in "fc")
     rounded = spec.dtype.kind in "fc" and bool(np.isfinite(cast) == np.isfinite(value))
     if not exact and (not rounded or np.iscomplexobj(entry) > (spec.dtype.kind == "c")):
-        raise ValueRangeError(f"boundary={entry!r} is no value of {spec.name}, whose dtype is {spec.dtype}")
+        raise ValueRangeError(
+            f"boundary={entry!r} cannot be stored as {spec.dtype}, the dtype of {spec.name}: give a value that it holds"
+        )
     return cast.item()  # type: ignore[no-any-return]
 
 

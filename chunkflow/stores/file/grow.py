@@ -50,7 +50,10 @@ class NpyAppendTarget:
         try:
             self._fields = ast.literal_eval(self.header[self._start :].decode())
         except SyntaxError:  # as (3L,)
-            raise ArgumentError(f"{self.name} has a header of Python 2's: copy it once, and add to the copy") from None
+            raise ArgumentError(
+                f"{self.name} has a header that Python 2 wrote, and cannot grow: copy it, by chunkflow.copy, and "
+                "append to the copy"
+            ) from None
         self.fortran = bool(self._fields["fortran_order"]) and len(self.shape) > 1
         axis, slowest = said.axis(len(self.shape), self.name), len(self.shape) - 1 if self.fortran else 0
         if axis != slowest:
@@ -79,7 +82,8 @@ class NpyAppendTarget:
         room = len(self.header) - self._start - 1
         if len(text) > room:
             raise ArgumentError(
-                f"the header of {self.name} has no room for the shape {new}: copy it once, and add to the copy"
+                f"the header of {self.name} has no room for the shape {new}: copy it, by chunkflow.copy, and append "
+                "to the copy"
             )
         return self.header[: self._start] + text.ljust(room).encode() + b"\n"
 

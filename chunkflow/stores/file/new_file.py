@@ -47,7 +47,9 @@ class NewFileTarget:
         paths.refuse_existing(self.name, overwrite)
         with translated(WriteError, f"cannot look at {self.name}, which exists", self.name, foreign=OSError):
             if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):
-                raise ArgumentError(f"{self.name} is not {self.kind}, and is not overwritten for that reason")
+                raise ArgumentError(
+                    f"{self.name} is not {self.kind}, and is not overwritten: remove it, or choose another output"
+                )
         self.files_beside(ArraySpec(self.name, (0,), np.dtype("u1")))
 
     def replaces(self, path: str) -> bool:

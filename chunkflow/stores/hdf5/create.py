@@ -78,7 +78,7 @@ class Hdf5PathTarget:
         self._attributes = attributes_of(self.said, self.name)
         self._of_netcdf = self.path.lower().endswith(".nc")
         if not self.dataset:
-            raise ArgumentError(f"{self.path}:{name} names no dataset")
+            raise ArgumentError(f"{self.path}:{name} names no dataset: add a name, as in '{self.path}:/name'")
         paths.require_directory(os.path.dirname(self.path), self.name)
         if os.path.lexists(self.path):
             self._check_file()
@@ -86,7 +86,9 @@ class Hdf5PathTarget:
     def _check_file(self) -> None:
         with translated(WriteError, f"cannot look at {self.path}, which exists", self.path):
             if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
-                raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
+                raise ArgumentError(
+                    f"{self.path} is not an HDF5 file, and is not overwritten: remove it, or choose another output"
+                )
             with LOCK, opened(self.path) as file:
                 self.check(file)
 
@@ -104,7 +106,9 @@ class Hdf5PathTarget:
         if file.get(self.dataset, getlink=True) is None:
             return
         if self.dataset in file and not isinstance(file[self.dataset], h5py.Dataset):
-            raise ArgumentError(f"{self.name} is no dataset, and is not overwritten for that reason")
+            raise ArgumentError(
+                f"{self.name} is no dataset, and is not overwritten: remove it, or choose another output"
+            )
         if not self._overwrite:
             raise OutputExistsError(
                 f"{self.name} exists: pass overwrite=True to replace it once the run has succeeded, "
@@ -145,7 +149,10 @@ class Hdf5PathTarget:
         if not shape:
             checksums.refuse_if_wanted(self.name, "an array without axes has no chunks")
             if filters:
-                raise ArgumentError(f"the output {self.name} has no axes, so no chunks, and no filters of them")
+                raise ArgumentError(
+                    f"the output {self.name} has no axes, so it has no chunks to filter: leave compressors= and "
+                    "filters= out"
+                )
         if not shape or 0 in shape:
             return ArraySpec(self.name, shape, dtype)
         chunks = self.said.chunks_of(shape, chunks)
@@ -336,7 +343,10 @@ class Hdf5PathSink:
             self._locked = True
             assert self._host is not None
             if self._host.is_new and os.path.lexists(self._target.path):
-                raise OutputExistsError(f"the file {self._target.path} appeared while {name} was written")
+                raise OutputExistsError(
+                    f"another program made the file {self._target.path} while {name} was written: run again, with "
+                    "another output"
+                )
             self._place(self._host.file)
             self._claims = self._host.seal()
             return self._claims

@@ -99,7 +99,9 @@ def _found(file: Any, path: str, name: str | None) -> Any:
 def dataset_source(dataset: Any) -> Source:
     """Source of an `h5py.Dataset` of the user's."""
     if not dataset:
-        raise ArgumentError("the file of an HDF5 dataset was closed before it could be read")
+        raise ArgumentError(
+            "the file of an HDF5 dataset was closed before it could be read: keep it open until the run is over"
+        )
     return _opened(dataset, None, None)
 
 

@@ -102,7 +102,7 @@ class Hdf5AppendTarget:
         if most is not None and new[self.axis] > most:
             raise ArgumentError(
                 f"{self.name} may have at most the length {most} along axis {self.axis}, by the maxshape= that it was "
-                f"created with, and would have {new[self.axis]}"
+                f"created with, and would have {new[self.axis]}: write the longer array to another name"
             )
         return new, region
 
@@ -133,7 +133,7 @@ class HostAppendSink(Hdf5PathSink):
         if tuple(dataset.shape) != self._grown.shape:
             raise ArgumentError(
                 f"{self._grown.name} has another shape now, {dataset.shape}, than when it was opened, "
-                f"{self._grown.shape}"
+                f"{self._grown.shape}: open it again"
             )
         dataset.resize(self._new)
 

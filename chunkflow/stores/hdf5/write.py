@@ -24,7 +24,9 @@ class DatasetTarget(ExistingTarget):
 
     def __init__(self, dataset: Any) -> None:
         if not dataset:
-            raise ArgumentError("the file of an HDF5 dataset was closed before it could be written")
+            raise ArgumentError(
+                "the file of an HDF5 dataset was closed before it could be written: keep it open until the run is over"
+            )
         self.dataset, self._facts = dataset, facts_of(dataset)
         self._spec = self._facts.spec
         self.name = self._facts.name

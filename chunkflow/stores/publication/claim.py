@@ -192,8 +192,8 @@ def refuse_left(output: str, own: str = "", *, also: Sequence[str] = ()) -> None
 
 def _left_early(name: str) -> ResumeError:
     return ResumeError(
-        f"a run that made {name} has ended early, and left what can be gone on with: give resume=True to the same "
-        "call, or remove it by `chunkflow clean`"
+        f"a run that made {name} has ended early, and can be resumed: give resume=True to the same call, or remove "
+        "what it has left by `chunkflow clean`"
     )
 
 

@@ -178,8 +178,9 @@ class Patch:
                 now = now[: max(0, low - at)] + before[max(0, low - at) : max(0, high - at)] + now[max(0, high - at) :]
                 if now[: len(before)] != before and now[: len(after)] != after and not _is_mixed(now, before, after):
                     raise WriteError(
-                        f"{self.name} was changed by another program since a run that wrote to it was killed: what is "
-                        f"to be finished is kept in {self.kept}",
+                        f"{self.name} was changed by another program since a run that wrote to it was killed: the "
+                        f"rest of what that run wrote, in {self.kept}, does not fit any more. Remove that, if the "
+                        "file is as you want it",
                         path=self.name,
                     )
             if new and os.fstat(fd).st_size < size:
@@ -196,7 +197,11 @@ class Patch:
         length, crc = _HEAD.unpack_from(content)
         body = content[_HEAD.size :]
         if zlib.crc32(body) != crc:
-            raise WriteError(f"{self.kept} is damaged, which would finish {self.name}", path=self.name)
+            raise WriteError(
+                f"{self.kept} is damaged, so the write to {self.name} that it holds cannot be finished: remove it, "
+                "and make the output again",
+                path=self.name,
+            )
         table = json.loads(body[:length])
         at, old, new = length, [], []
         for _, before, _ in table["parts"]:

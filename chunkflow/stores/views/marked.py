@@ -89,7 +89,7 @@ class Marks:
             raise ArgumentTypeError(
                 f"a mask that was counted, of {format_bytes(self._flat.nbytes)}, is not pickled: pickle the array and "
                 "the expression of the mask, and index the one by the other where both are unpickled. Up to "
-                f"{format_bytes(SENT)} travel"
+                f"{format_bytes(SENT)} are pickled"
             )
         return _received, (self.shape, self._flat.tobytes(), self.grain)
 
@@ -233,7 +233,11 @@ def _zeros(number: int, dtype: np.dtype, *, filed: bool) -> np.ndarray:
             return np.memmap(file, dtype, "r+", shape=(number,))
     except OSError as error:
         folder = temporary_directory()
-        raise WriteError(f"marks of {number * dtype.itemsize} bytes in {folder}: {error}", path=folder) from error
+        raise WriteError(
+            f"cannot write {format_bytes(number * dtype.itemsize)} of a mask to {folder}: {error}. Free space there, "
+            "or name another directory by chunkflow.config.set(temporary_directory=)",
+            path=folder,
+        ) from error
 
 
 def marked_spec(spec: ArraySpec, marks: Marks, at: int) -> ArraySpec:

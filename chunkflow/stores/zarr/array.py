@@ -335,7 +335,7 @@ class ZarrSource(Unviewed):
             if found is None:
                 raise ReadError(
                     f"the server answers that there is no zarr array {name}, while {describe(region)} of it was read: "
-                    "it was removed, or the server cannot tell what is not there from what it cannot find",
+                    "it was removed, or the server gives this answer to other faults too",
                     path=name,
                     region=region,
                 )

@@ -171,7 +171,9 @@ class ZarrStoreSink:
         with translated(WriteError, f"cannot finish {target.name}", target.name, self.abort):
             if not target.is_transaction:
                 if target._node(target.path)[0] is not None:
-                    raise OutputExistsError(f"{target.name} appeared while it was written")
+                    raise OutputExistsError(
+                        f"another program made {target.name} while it was written: run again, with another output"
+                    )
                 self._describe()
             for group in reversed(target.groups):
                 member = target.path.removeprefix(group).strip("/")

@@ -83,7 +83,7 @@ class ZarrPathTarget:
         node = zarr_node(self.name)
         if node is None or node.kind != "array":
             what = "a zarr group" if node is not None else "not a zarr array"
-            raise ArgumentError(f"{self.name} is {what}, and is not overwritten for that reason")
+            raise ArgumentError(f"{self.name} is {what}, and is not overwritten: remove it, or choose another output")
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks, self.said, self.version)

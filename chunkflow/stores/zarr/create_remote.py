@@ -119,7 +119,9 @@ class ZarrUrlTarget:
                 "itself, opened for writing, to write into it"
             )
         if kind is not None and "array" not in kind:
-            raise ArgumentError(f"{self.name} is a zarr {kind}, and is not overwritten for that reason")
+            raise ArgumentError(
+                f"{self.name} is a zarr {kind}, and is not overwritten: remove it, or choose another output"
+            )
 
     def _kind(self, bucket: Bucket) -> str | None:
         """What lies there to zarr, if anything does."""

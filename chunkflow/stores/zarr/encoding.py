@@ -176,8 +176,8 @@ def _check_shuffle(codec: Any, spec: ArraySpec) -> None:
     size = getattr(codec, "elementsize", 1)
     if spec.chunks is not None and math.prod(spec.chunks) * spec.dtype.itemsize % size:
         raise ArgumentError(
-            f"filters={codec!r}: chunks of {spec.chunks} {spec.dtype} hold no whole number of {size} bytes: say "
-            f'"shuffle", which takes {spec.dtype.itemsize}'
+            f"filters={codec!r}: chunks of {spec.chunks} {spec.dtype} hold no whole number of {size} bytes: give "
+            f'"shuffle", which takes the {spec.dtype.itemsize} bytes of an element'
         )
 
 

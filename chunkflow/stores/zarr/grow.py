@@ -189,7 +189,11 @@ class AppendSink:
         target = self._target
         found = json.loads(target.get(target.document) or b"{}")
         if found.get("shape") != list(self._array.shape):
-            raise WriteError(f"{target.name} was made longer again meanwhile", path=target.name)
+            raise WriteError(
+                f"another program changed the length of {target.name} during the run, so the old length is not put "
+                "back",
+                path=target.name,
+            )
         target.put(target.document, json.dumps(found | {"shape": list(target.shape)}, indent=2).encode())
         self._renew()
 

@@ -260,8 +260,8 @@ def refuse(bucket: Bucket, called: str) -> None:
     _refuse_alive(told(bucket, STEPS) or {}, called)
     if told(bucket, CALL) is not None:
         raise ResumeError(
-            f"a run that made {called} has ended early, and left what can be gone on with: give resume=True to the "
-            "same call, or remove it by `chunkflow clean`"
+            f"a run that made {called} has ended early, and can be resumed: give resume=True to the same call, or "
+            "remove what it has left by `chunkflow clean`"
         )
 
 

@@ -293,7 +293,7 @@ def test_bad_arguments_are_refused_before_a_byte_is_read(options: Any, error: An
 
 
 def test_a_constant_that_the_dtype_cannot_hold_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"0\.5 is no value"):
+    with pytest.raises(ArgumentError, match=r"0\.5 cannot be stored"):
         cf.map_overlap(np.negative, np.zeros((4, 4), "i4"), depth=1, boundary=0.5, device="cpu")
 
 

@@ -279,5 +279,5 @@ def test_marks_travel_as_far_as_they_are_few(monkeypatch: pytest.MonkeyPatch) ->
     assert received.number == mask.sum()
     np.testing.assert_array_equal(np.concatenate(list(received.places(0, received.number))), np.flatnonzero(mask))
     monkeypatch.setattr("chunkflow.stores.views.marked.SENT", 10)
-    with pytest.raises(cf.errors.ArgumentTypeError, match="Up to 10 B travel"):
+    with pytest.raises(cf.errors.ArgumentTypeError, match="Up to 10 B are pickled"):
         pickle.dumps(marks)
