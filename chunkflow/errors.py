@@ -63,7 +63,7 @@ class AxisError(ArgumentError, np.exceptions.AxisError):
 
 
 class PlaceError(ChunkflowError, IndexError):
-    """An index that the array does not have."""
+    """An index that the array does not have, or that is none."""
 
 
 class ArgumentTypeError(ChunkflowError, TypeError):

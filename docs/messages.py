@@ -17,13 +17,22 @@ def messages(package: Path) -> Iterator[tuple[str, str, str]]:
         module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
         if ".testing" in module:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        constants = {
+            target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
-            name = _name(node.func)
-            if name == "warn" and len(node.args) > 1:
+            name = node.func.id if isinstance(node.func, ast.Name) else ""  # a class of ours: others are attributes
+            if _name(node.func) == "warn" and len(node.args) > 1:
                 name = _name(node.args[1])
-            text = _text(node.args[0])
+            said = node.args[0]
+            text = _text(constants.get(said.id, said) if isinstance(said, ast.Name) else said)
             if name in known and len(text.split()) >= WORDS:
                 yield name, text, module
 

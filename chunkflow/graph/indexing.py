@@ -317,7 +317,7 @@ def _entry(entry: Any) -> Sequence[Any]:
         if listed and not found.size:
             found = found.astype(np.int64)
         if found.dtype.kind not in "iub":
-            raise IndexError(f"an index of dtype {found.dtype}: arrays of places are of integers, masks of bools")
+            raise PlaceError(f"an index of dtype {found.dtype}: arrays of places are of integers, masks of bools")
         return [found]
     if isinstance(entry, bool | np.bool_) or (isinstance(entry, np.ndarray) and entry.dtype.kind == "b"):
         raise UnsupportedError("x[...] with one bool: it adds an axis; use x[None], or x[:0] for nothing")

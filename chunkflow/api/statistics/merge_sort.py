@@ -31,8 +31,10 @@ from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
 ELEMENT, COPIES = 96, 12
-"""Bytes of the budget for each element of a run, or of a part of the result: values, places, and copies of both. Shorter
-ones stay in the CPU's cache; on a GPU longer ones are better, of as many copies of the values alone as are made."""
+"""Bytes of the budget for each element of a run, or of a part of the result: values, places, and copies of both.
+
+On a GPU, where short runs are slow, it is no more than so many copies of the values alone.
+"""
 
 LEAST = ELEMENT << 8
 """Bytes of the budget for the shortest runs that are worth while."""
