@@ -30,11 +30,8 @@ from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, 
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
-ELEMENT, COPIES = 96, 12
-"""Bytes of the budget for each element of a run, or of a part of the result: values, places, and copies of both.
-
-On a GPU, where short runs are slow, it is no more than so many copies of the values alone.
-"""
+ELEMENT = 96
+"""Bytes of the budget for each element of a run, or of a part of the result: values, places, and copies of both."""
 
 LEAST = ELEMENT << 8
 """Bytes of the budget for the shortest runs that are worth while."""
@@ -62,13 +59,12 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
         device = devices.resolve(options.device)
         room = bytes_left(options.budget, device) - device.reserve
         _check_room(LEAST, room, options, f"lines of {spec.shape[axis]} elements are sorted in runs")
-        each = min(ELEMENT, COPIES * spec.dtype.itemsize) if device.machine.staged and not places else ELEMENT
-        length, sides = _length(spec, axis, room // each), _sides(spec.shape, axis, room // each)
+        length, sides = _length(spec, axis, room // ELEMENT), _sides(spec.shape, axis, room // ELEMENT)
         made = target.describe(spec.shape, dtype, sides)
         chunk = math.prod(min(c, n) for c, n in zip(made.chunks or (), spec.shape, strict=False))
         chunks = made.chunks or (1,) * len(sides)
         sides = tuple([min(n, max(c, side // c * c)) for side, c, n in zip(sides, chunks, spec.shape, strict=True)])
-        _check_room(chunk * each, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
+        _check_room(chunk * ELEMENT, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
         scratch = Scratch(target.name, "sort")
         try:
             names = ("runs", "places") if places else ("runs",)
