@@ -28,8 +28,8 @@ class ClusterProfile:
         The report of each worker's tasks. Its seconds are those of the tasks, added up.
     """
 
-    def __init__(self, client: Any = None) -> None:
-        self._client = client
+    def __init__(self, client: Any = None, progress: bool = False) -> None:
+        self._client, self._progress, self._bar = client, progress, None
         self._name = f"chunkflow-{uuid.uuid4().hex}"
         self._here: list[Report] = []
         self.workers: dict[str, Report] = {}
@@ -38,9 +38,16 @@ class ClusterProfile:
         if self._client is None and "distributed" in sys.modules:
             with suppress(ValueError):  # there is none
                 self._client = sys.modules["distributed"].default_client()
+        if self._progress:
+            bar = importlib.import_module("tqdm.auto").tqdm
+            self._bar = bar(desc="chunkflow", unit="B", unit_scale=True, dynamic_ncols=True)
         if self._client is None:
-            reports.listen(self._name, self._here.append)
+            reports.listen(self._name, self._heard)
         else:
+            if self._bar is not None:
+                self._client.subscribe_topic(
+                    self._name, lambda event: self._show(reports.from_message(event[1]["report"]))
+                )
             telling = importlib.import_module("chunkflow.dask.telling")
             self._client.register_plugin(telling.Telling(self._name), name=self._name)
         return self
@@ -54,7 +61,19 @@ class ClusterProfile:
             found = {}
             for _, message in self._client.get_events(self._name):
                 found.setdefault(message["worker"], []).append(reports.from_message(message["report"]))
+            if self._bar is not None:
+                self._client.unsubscribe_topic(self._name)
+        if self._bar is not None:
+            self._bar.close()
         self.workers = {worker: reports.joined(found[worker]) for worker in sorted(found)}
+
+    def _heard(self, report: Report) -> None:
+        self._here.append(report)
+        self._show(report)
+
+    def _show(self, report: Report) -> None:
+        if self._bar is not None:
+            self._bar.update(_read(report))
 
     @property
     def report(self) -> Report:
@@ -64,7 +83,7 @@ class ClusterProfile:
     def _rows(self) -> list[Sequence[str]]:
         rows: list[Sequence[str]] = []
         for worker, report in self.workers.items():
-            read = sum(stage.nbytes for stage in report.stages if stage.name == "read")
+            read = _read(report)
             rate = f"{read / report.seconds / 1e9:.2f}" if read else "-"
             figures = (str(report.runs), f"{report.seconds:.3f}", format_bytes(read), rate)
             rows.append((worker, *figures, str(report.bound_by or "-"), format_bytes(report.peak)))
@@ -84,13 +103,20 @@ class ClusterProfile:
         return markup.table(HEADS, self._rows())
 
 
-def profile(client: Any = None) -> ClusterProfile:
+def _read(report: Report) -> int:
+    return sum(stage.nbytes for stage in report.stages if stage.name == "read")
+
+
+def profile(client: Any = None, *, progress: bool = False) -> ClusterProfile:
     """Gather what the workers' tasks take, in a ``with`` block: seconds, bytes and peaks, and what bounds them.
 
     Parameters
     ----------
     client : distributed.Client, optional
         By default the current one. Without any, it is the tasks that dask runs in this process.
+    progress : bool
+        Show a bar with the bytes that all workers have read, and their rate. How many tasks are left is shown by dask's
+        own `distributed.progress` and `dask.diagnostics.ProgressBar`.
 
     Returns
     -------
@@ -106,4 +132,4 @@ def profile(client: Any = None) -> ClusterProfile:
     >>> {worker: report.runs for worker, report in seen.workers.items()}
     {'this process': 1}
     """
-    return ClusterProfile(client)
+    return ClusterProfile(client, progress)

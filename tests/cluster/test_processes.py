@@ -326,10 +326,11 @@ def test_blocks_are_streamed_by_workers(client: Any) -> None:
     same(cd.map_blocks(np.negative, d, budget="100kB", device="cpu").compute(), -X)
 
 
-def test_a_profile_has_the_reports_of_all_workers(client: Any, path: str) -> None:
+def test_a_profile_has_the_reports_of_all_workers(client: Any, path: str, capsys: pytest.CaptureFixture[str]) -> None:
     x = cf.open(path)
-    with cd.profile(client) as seen:
+    with cd.profile(client, progress=True) as seen:
         dask.compute((x * 2).sum(axis=0), scheduler=client)
+    assert "chunkflow" in capsys.readouterr().err
     assert sum(report.runs for report in seen.workers.values()) == seen.report.runs > 0
     assert sum(stage.nbytes for stage in seen.report.stages if stage.name == "read") == x.nbytes
     assert len(str(seen).splitlines()) == 1 + len(seen.workers)
