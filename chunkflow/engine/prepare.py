@@ -19,6 +19,7 @@ import numpy as np
 from chunkflow import devices, stores
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Length
+from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
@@ -217,7 +218,7 @@ def _plan(
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
 
-    def replan(budget: int, specs: Sequence[ArraySpec] = tuple(stated.specs)) -> Plan:
+    def replan(budget: int, specs: Sequence[ArraySpec] = tuple(stated.specs), machine: Machine = machine) -> Plan:
         return make_plan(nest, specs, outputs, machine, budget, **known)
 
     call: Mapping[str, str] | None = None

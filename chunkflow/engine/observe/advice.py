@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from chunkflow.core.machine import Machine
 from chunkflow.core.markup import Printed
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
@@ -52,6 +53,8 @@ class Seen:
     cold : int
         Bytes of the files that were not in memory before.
     replan : callable, optional
+    elsewhere : callable, optional
+        Gives the machine of another device, and its name; None if there is none.
     """
 
     plan: Plan
@@ -64,6 +67,7 @@ class Seen:
     cores: int = 1
     cold: int = 0
     replan: Replan | None = None
+    elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
 
     @property
     def bound_by(self) -> str:
@@ -339,6 +343,12 @@ def _what_ifs(run: Seen) -> Iterator[WhatIf]:
             for i, spec in enumerate(plan.operands)
         ]
         changes[f"chunks of {specs[chunked[0]].chunks}"] = lambda: run.replan(plan.budget, specs=specs)  # type: ignore[misc]
+    encoded = [i for i in chunked if not plan.operands[i].storage.raw]
+    if encoded:
+        bare = [s.with_storage(raw=True, codec="") if i in encoded else s for i, s in enumerate(plan.operands)]
+        changes["chunks that are stored unencoded"] = lambda: run.replan(plan.budget, specs=bare)  # type: ignore[misc]
+    if run.elsewhere is not None and (other := run.elsewhere()) is not None:
+        changes[f"device={other[0]!r}"] = lambda: run.replan(plan.budget, machine=other[1])  # type: ignore[misc]
     found = []
     for change, again in changes.items():
         with suppress(ChunkflowError):

@@ -6,11 +6,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
+from chunkflow.core.machine import Machine
+from chunkflow.devices import resolve
+from chunkflow.devices.protocol import Device
 from chunkflow.engine.observe.advice import Seen
 from chunkflow.engine.observe.busy import Busy
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Stage
+from chunkflow.errors import ChunkflowError
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import cold_bytes
 from chunkflow.system import host
@@ -30,6 +35,7 @@ class WatchedRun:
     start: float
     stop: float | None = None
     replan: Callable[..., Plan] | None = None
+    elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
     cold: int = 0
     busy: dict[Stage, Busy] = field(default_factory=dict)
     spent: dict[Stage, float] = field(default_factory=dict)
@@ -42,7 +48,7 @@ class WatchedRun:
         """A run that begins now."""
         found = cls(plan, now)
         if run is not None:
-            found.replan = run.replan
+            found.replan, found.elsewhere = run.replan, partial(_other_than, run.device)
             with suppress(Exception):  # the run itself will raise this error
                 if sum(spec.nbytes for spec in plan.operands) <= LOOKED_AT:
                     found.cold = cold_bytes(run.sources)
@@ -80,4 +86,13 @@ class WatchedRun:
             host.cores(),
             self.cold,
             self.replan,
+            self.elsewhere,
         )
+
+
+def _other_than(device: Device) -> tuple[str, Machine] | None:
+    """Name and machine of the CPU for a GPU, and of a GPU, if there is one, for the CPU."""
+    with suppress(ChunkflowError, ImportError):
+        other = resolve("cpu" if device.machine.staged else "cuda")
+        return other.name.partition(":")[0], other.machine
+    return None

@@ -147,3 +147,26 @@ def test_the_longest_run_is_advised_on() -> None:
 def test_an_analysis_ends_with_advice() -> None:
     analysis = cf.explain(cf.open(np.ones((100, 100))).mean(), analyze=True, **CPU)
     assert str(analysis.advice()) in str(analysis)
+
+
+def test_chunks_that_cost_nothing_to_decode_are_thought_of(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 50, (128, 256, 256)).astype("f4")
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(64, 256, 256), compressors=zarr.codecs.GzipCodec())
+    advice = profiled(lambda: cf.sum(tmp_path / "x.zarr", **CPU))
+    (better,) = [each for each in advice.what_ifs if each.change == "chunks that are stored unencoded"]
+    assert better.seconds < 0.9 * advice.seconds
+
+
+def test_another_device_is_thought_of() -> None:
+    with cf.Profile() as profile:
+        cf.map(np.sin, np.ones((1024, 1024)), out=np.empty((1024, 1024)), **CPU)
+    (run,) = profile.report.seen
+    faster = replace(run.plan.machine, read=1e15, compute=1e15, write=1e15, overhead=0.0)
+    (better,) = [
+        each
+        for each in advised(replace(run, elsewhere=lambda: ("cuda", faster))).what_ifs
+        if each.change == "device='cuda'"
+    ]
+    assert better.seconds < run.seconds / 2
+    none = advised(replace(run, elsewhere=lambda: None)).what_ifs
+    assert not [each for each in none if "device" in each.change]
