@@ -23,7 +23,7 @@ TOGETHER, BLOCKS = 512, 528
 """Threads of a block, and blocks: four on each of an H100's multiprocessors."""
 
 TABLE, PROBES = 1 << 17, 64
-"""Slots for distinct integers, and how many of them are looked at for one. There are about half as many integers."""
+"""Slots for distinct integers, of which about half are to be taken, and how many are looked at for one of these."""
 
 CACHE = 2 << 10
 """Slots for counts that a block of threads holds of more than it has room for."""
@@ -45,7 +45,7 @@ for (unsigned int at = threadIdx.x; at < number; at += blockDim.x)
     if (part[at]) atomicAdd((unsigned long long*)&counts[at], (unsigned long long)part[at]);
 """
 
-# Hashing is Fibonacci's, with linear probing (D. E. Knuth, The Art of Computer Programming, vol. 3, section 6.4). The
+# Fibonacci hashing, with linear probing (D. E. Knuth, The Art of Computer Programming, vol. 3, section 6.4). The
 # name `NONE` stands for an empty slot; what has that name itself is counted behind the table.
 SHARED_CACHE = f"""
 typedef unsigned long long Name;
