@@ -8,6 +8,8 @@ from pathlib import Path
 WORDS = 4
 """Messages of fewer words are of errors that are caught within."""
 
+HEAD = "```{list-table}\n:header-rows: 1\n:widths: 72 28\n\n* - message\n  - module of chunkflow"
+
 
 def messages(package: Path) -> Iterator[tuple[str, str, str]]:
     """Class, text and module of each message; what is filled in stands in braces."""
@@ -48,16 +50,17 @@ def page(package: Path) -> str:
         "fills in stands in braces: names of arrays, shapes, bytes. This page is made from the source.",
     ]
     for name in sorted(found):
-        parts += [f"## {name}", "| message | module |\n|---|---|\n" + "\n".join(map(_row, sorted({*found[name]})))]
+        rows = "\n".join(map(_row, sorted({*found[name]})))
+        parts += [f"## {name}", f"{HEAD}\n{rows}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
 def _row(entry: tuple[str, str]) -> str:
     module, text = entry
     escaped = text.replace("\\", "\\\\")
-    for sign in "|<>*_`[]$#":
+    for sign in "<>*_`[]$#":
         escaped = escaped.replace(sign, f"\\{sign}")
-    return f"| {' '.join(escaped.split())} | `{module}` |"
+    return f"* - {' '.join(escaped.split())}\n  - `{module.removeprefix('chunkflow.')}`"
 
 
 def _name(node: ast.expr) -> str:
