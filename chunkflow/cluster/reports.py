@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -34,7 +35,10 @@ def told() -> Iterator[None]:
     with Profile() as profile:
         yield
     for listener in tuple(_listeners.values()):
-        listener(profile.report)
+        try:
+            listener(profile.report)
+        except Exception:  # the run itself is well
+            logging.getLogger("chunkflow").exception("a report of a task's run is lost")
 
 
 def as_message(report: Report) -> dict[str, Any]:
@@ -61,4 +65,5 @@ def joined(reports: list[Report]) -> Report:
         sum(report.runs for report in reports),
         max((report.peak for report in reports), default=0),
         tuple(notes),
+        tuple(run for report in reports for run in report.seen),
     )

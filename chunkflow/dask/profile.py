@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,8 +14,12 @@ from chunkflow.cluster import reports
 from chunkflow.core import markup
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe.report import Report
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 
-HERE = "this process"
+HERE, LAST = "this process", "last"
+
+PATIENCE = 30
+"""Seconds that are waited for the reports that are under way."""
 
 HEADS = ("worker", "runs", "seconds", "read", "GB/s", "bound by", "peak")
 
@@ -29,9 +34,15 @@ class ClusterProfile:
     """
 
     def __init__(self, client: Any = None, progress: bool = False) -> None:
-        self._client, self._progress, self._bar = client, progress, None
+        if client is not None and not hasattr(client, "register_plugin"):
+            raise ArgumentTypeError(f"client={client!r} is no client of dask's: give a distributed.Client")
+        if getattr(client, "status", "running") == "closed":
+            raise ArgumentError(f"client={client!r} is closed: give one that is connected")
+        self._client, self._progress = client, progress
+        self._bar: Any = None
         self._name = f"chunkflow-{uuid.uuid4().hex}"
-        self._here: list[Report] = []
+        self._found: dict[str, list[Report]] = {}
+        self._all_heard = threading.Event()
         self.workers: dict[str, Report] = {}
 
     def __enter__(self) -> ClusterProfile:
@@ -42,36 +53,34 @@ class ClusterProfile:
             bar = importlib.import_module("tqdm.auto").tqdm
             self._bar = bar(desc="chunkflow", unit="B", unit_scale=True, dynamic_ncols=True)
         if self._client is None:
-            reports.listen(self._name, self._heard)
+            reports.listen(self._name, lambda report: self._heard(HERE, report))
         else:
-            if self._bar is not None:
-                self._client.subscribe_topic(
-                    self._name, lambda event: self._show(reports.from_message(event[1]["report"]))
-                )
             telling = importlib.import_module("chunkflow.dask.telling")
             self._client.register_plugin(telling.Telling(self._name), name=self._name)
+            self._client.subscribe_topic(self._name, self._event)
         return self
 
     def __exit__(self, *exc: Any) -> None:
         if self._client is None:
             reports.leave(self._name)
-            found = {HERE: self._here} if self._here else {}
-        else:
+        elif self._client.status == "running":
+            self._client.log_event(self._name, {LAST: True})  # the scheduler keeps the order
+            self._all_heard.wait(PATIENCE)
+            self._client.unsubscribe_topic(self._name)
             self._client.unregister_worker_plugin(self._name)
-            found = {}
-            for _, message in self._client.get_events(self._name):
-                found.setdefault(message["worker"], []).append(reports.from_message(message["report"]))
-            if self._bar is not None:
-                self._client.unsubscribe_topic(self._name)
         if self._bar is not None:
             self._bar.close()
-        self.workers = {worker: reports.joined(found[worker]) for worker in sorted(found)}
+        self.workers = {worker: reports.joined(self._found[worker]) for worker in sorted(self._found)}
 
-    def _heard(self, report: Report) -> None:
-        self._here.append(report)
-        self._show(report)
+    def _event(self, event: tuple[float, dict[str, Any]]) -> None:
+        _, message = event
+        if LAST in message:
+            self._all_heard.set()
+        else:
+            self._heard(message["worker"], reports.from_message(message["report"]))
 
-    def _show(self, report: Report) -> None:
+    def _heard(self, worker: str, report: Report) -> None:
+        self._found.setdefault(worker, []).append(report)
         if self._bar is not None:
             self._bar.update(_read(report))
 
@@ -122,6 +131,13 @@ def profile(client: Any = None, *, progress: bool = False) -> ClusterProfile:
     -------
     ClusterProfile
         To be used in a ``with`` block; ``print`` shows a line for each worker, and `workers` has the reports.
+
+    Raises
+    ------
+    ArgumentError
+        The client is closed.
+    ArgumentTypeError
+        It is no client.
 
     Examples
     --------

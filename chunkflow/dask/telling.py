@@ -27,5 +27,8 @@ class Telling(WorkerPlugin):
 
 
 def _told(topic: str, report: Report) -> None:
-    worker = get_worker()  # that of this thread's task: several may be in one process
+    try:
+        worker = get_worker()  # that of this thread's task: several may be in one process
+    except ValueError:
+        return  # the run is none of the cluster's
     worker.log_event(topic, {"worker": str(worker.name), "report": reports.as_message(report)})

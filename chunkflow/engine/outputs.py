@@ -155,7 +155,7 @@ def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mappin
 
     `targets` has the results' numbers as keys. The error is an `ArgumentError`.
     """
-    straight = tuple(range(len(declared.nest.extents)))
+    every, whole = list(range(len(declared.nest.extents))), declared.nest.whole
     each = declared.each or (declared.axes,) * len(targets)
     seen: list[tuple[str, Footprint]] = []
     for number, target in targets.items():
@@ -166,7 +166,13 @@ def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mappin
             other = source.footprint
             if other is None or not place.overlaps(other):
                 continue
-            if not (place == other and operand == Operand(straight) and each[number : number + 1] == (straight,)):
+            axes = each[number] if number < len(each) else ()
+            # What a block gives takes the place of what it is made from: elements, or whole lines for whole lines.
+            alike = len(axes) == len(operand.axes) and all(
+                given == own or (given is None and own in whole) for given, own in zip(axes, operand.axes, strict=True)
+            )
+            plain = operand == Operand(operand.axes) and sorted(a for a in operand.axes if a is not None) == every
+            if not (place == other and plain and alike):
                 raise ArgumentError(
                     f"the output {target.name} overlaps the input {source.spec.name} without being the same "
                     "elements in the same order: results would overwrite data that are still to be read. Write to "

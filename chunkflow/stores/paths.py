@@ -90,7 +90,7 @@ def resolve(path: str | os.PathLike[str]) -> str:
 
 
 def scratch_place(path: str, purpose: str) -> str:
-    """Name for intermediate results: beside an output, and outside of any zarr group.
+    """Name for intermediate results: beside an output, and outside of any zarr group. No other output has it.
 
     For an output that is no file it is an unused one in the system's temporary directory.
     """
@@ -103,7 +103,12 @@ def scratch_place(path: str, purpose: str) -> str:
         or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
     ):
         above = os.path.dirname(above)
-    return os.path.join(above, f"{os.path.basename(path)}.{purpose}")
+    name = os.path.basename(path)
+    if above != os.path.dirname(path):  # members of two groups, or of two files, may have one name
+        import hashlib  # not at the top: few outputs are such
+
+        name = f"{name}.{hashlib.sha256(os.fsencode(os.path.relpath(path, above))).hexdigest()[:12]}"
+    return os.path.join(above, f"{name}.{purpose}")
 
 
 def passes_place(output: str) -> str:
@@ -134,13 +139,7 @@ def _lasting_place(output: str, purpose: str) -> str:
 
         name = hashlib.sha256(os.fsencode(output)).hexdigest()[:32]
         return os.path.join(temporary_directory(), f"chunkflow.{name}.{purpose}")
-    place = scratch_place(output, purpose)
-    if os.path.dirname(place) == os.path.dirname(output):
-        return place
-    import hashlib  # not at the top: few outputs are members of groups
-
-    inner = hashlib.sha256(os.fsencode(os.path.relpath(output, os.path.dirname(place)))).hexdigest()[:12]
-    return os.path.join(os.path.dirname(place), f"{os.path.basename(output)}.{inner}.{purpose}")
+    return scratch_place(output, purpose)
 
 
 def remove_directory(path: str) -> None:

@@ -25,7 +25,7 @@ import dask.array as da  # noqa: E402
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
 from chunkflow.cluster import tasks  # noqa: E402
-from chunkflow.errors import BudgetError  # noqa: E402
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError  # noqa: E402
 
 # Workers cannot import this file: its functions travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -339,3 +339,32 @@ def test_a_profile_has_the_reports_of_all_workers(client: Any, path: str, capsys
     assert str(later) == "no task of chunkflow's has run"
     dask.compute(x.max())
     assert not later.workers
+
+
+def test_a_profile_has_each_report_however_many_there_are(client: Any) -> None:
+    def work(number: int) -> float:
+        return float(dask.compute(cf.open(np.ones((4, 4))).sum(), scheduler="sync")[0])
+
+    with cd.profile(client) as seen:
+        client.gather(client.map(work, range(1100)))
+    assert seen.report.runs == 1100  # the scheduler itself keeps fewer
+
+
+def test_a_profile_of_a_client_that_is_closed_meanwhile_hides_no_error() -> None:
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    x = cf.open(np.ones((300, 300)))
+    with distributed.LocalCluster(**options, silence_logs=50) as cluster, distributed.Client(cluster) as mine:
+        with cd.profile(mine) as seen:
+            dask.compute(x.sum(), scheduler="threads")  # none of the cluster's
+        assert not seen.workers
+
+        def fail() -> None:
+            mine.close()
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"), cd.profile(mine):
+            fail()
+        with pytest.raises(ArgumentError, match="is closed"):
+            cd.profile(mine)
+    with pytest.raises(ArgumentTypeError, match="no client"):
+        cd.profile(5)

@@ -80,7 +80,7 @@ class Report:
         True
         """
         if not self.seen:
-            raise ChunkflowError("there is no run to give advice on: none has ended")
+            raise ChunkflowError("there is no run to give advice on: none has ended in this process")
         return advised(max(self.seen, key=lambda run: run.seconds))
 
     @property

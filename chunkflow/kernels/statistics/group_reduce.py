@@ -25,6 +25,7 @@ from chunkflow.kernels.reductions.tiled import UFUNCS, reduce, summed, without
 from chunkflow.kernels.statistics.groups import order_of
 from chunkflow.kernels.statistics.quantile import LineRule, Rule, along_first
 from chunkflow.kernels.statistics.segments import segmented
+from chunkflow.kernels.statistics.sorting import in_order
 from chunkflow.kernels.subnest import on_host
 
 Value = tuple[Any, ...]
@@ -301,7 +302,7 @@ class Segments(GroupedRows):
                     rows = self.rows[None, starts[some[0]] : starts[some[0]] + length]
                 else:
                     rows = self.rows[np.asarray(starts[some, None] + np.arange(length), like=self.rows)]
-                yield self.present[np.asarray(some, like=self.present)], np.sort(rows.swapaxes(1, 2), -1)
+                yield self.present[np.asarray(some, like=self.present)], in_order(rows.swapaxes(1, 2))
 
     def lengths(self) -> Any:
         ends = np.concatenate((self.starts, np.full_like(self.starts, len(self.order), shape=(1,))))

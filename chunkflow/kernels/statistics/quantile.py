@@ -17,6 +17,7 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold, is_trial
 from chunkflow.kernels.statistics.counting import counted
 from chunkflow.kernels.statistics.radix_keys import to_keys
+from chunkflow.kernels.statistics.sorting import in_order
 from chunkflow.kernels.subnest import on_host
 
 Value = tuple[Any, ...]
@@ -230,7 +231,7 @@ class WholeLines:
         if on_cpu and missing is None:
             lines.partition(self.rule.ranks(), -1)
         else:
-            lines = np.sort(lines, -1)  # CuPy's partition does not know where NaN belongs
+            lines = in_order(lines)  # CuPy's partition does not know where NaN belongs
         if self.of_lines is not None and missing is not None:
             rule = self.of_lines(lines.shape[-1] - on_host(missing))
             found = rule.result(lambda ranks: along_first(lines, ranks))

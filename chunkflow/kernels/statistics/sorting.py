@@ -13,6 +13,20 @@ OTHERS: dict[Callable[..., Any], Callable[..., Any]] = {np.partition: np.sort, n
 """CuPy's functions in place of its partitions, which do not know where NaN belongs."""
 
 
+def in_order(lines: Any) -> Any:
+    """Lines in order along the last axis, NaN last.
+
+    NumPy's quick sort of float16 may misplace elements among NaN and zeros; its stable sort does not.
+    """
+    return np.sort(lines, -1, **_kind(lines, {}))
+
+
+def _kind(block: Any, how: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(block, np.ndarray) or block.dtype != np.dtype("f2"):
+        return how
+    return {key: value for key, value in how.items() if key not in ("kind", "stable")} | {"kind": "stable"}
+
+
 def of_lines(block: Any, fn: Callable[..., Any], axis: int, how: dict[str, Any]) -> Any:
     """What one of NumPy's functions that sort gives of whole lines.
 
@@ -24,7 +38,7 @@ def of_lines(block: Any, fn: Callable[..., Any], axis: int, how: dict[str, Any])
     spare = np.empty(block.shape[axis] * (block.itemsize + 8), "u1") if is_trial() else None
     if is_trial() and "kth" in how:  # of longer lines
         how = how | {"kth": 0}
-    found = fn(block, axis=axis, **how)
+    found = fn(block, axis=axis, **(_kind(block, how) if fn in (np.sort, np.argsort) else how))
     del spare
     return found
 

@@ -19,7 +19,9 @@ from support.examples import examples
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.errors import ArgumentError
 from chunkflow.kernels.statistics.merging import Merged
+from chunkflow.stores.paths import scratch_place
 
 DTYPES = ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c16", ">f8")
 HOLES = np.random.default_rng(0).integers(-9, 9, (6, 5, 70)) / 4
@@ -165,3 +167,36 @@ def test_a_line_that_does_not_fit() -> None:
 def test_refusals(call: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         call(HOLES)
+
+
+@pytest.mark.parametrize("budget", [60_000, 10_000_000])
+def test_halves_with_nan_and_zeros_are_in_order(budget: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 2, 5000) * 1.0
+    for value, share in ((np.nan, 3), (-0.0, 5), (0.0, 5)):
+        x[rng.integers(0, len(x), len(x) // share)] = value
+    right = np.sort(x)
+    np.testing.assert_array_equal(cf.sort(x.astype("f2"), budget=budget, device="cpu"), right.astype("f2"))
+    order = cf.argsort(x.astype("f2"), budget=budget, device="cpu")
+    np.testing.assert_array_equal(x[order], right)
+    for q in (0.1, 0.5):
+        assert cf.nanquantile(x.astype("f2")[:, None], q, axis=0, device="cpu") == np.nanquantile(x, q).astype("f2")
+
+
+def test_outputs_of_one_name_in_two_files_have_places_of_their_own(tmp_path: Path) -> None:
+    names = ("a.h5:/data", "b.h5:/data", "a.zarr/x", "b.zarr/x")
+    places = {scratch_place(str(tmp_path / name), "sort") for name in names}
+    assert len(places) == 4
+    assert {Path(place).parent for place in places} == {tmp_path}
+
+
+@pytest.mark.parametrize("budget", [100_000, None])
+@pytest.mark.parametrize(("shape", "axis"), [((9000,), 0), ((90, 100), 0), ((90, 100), 1), ((9, 100, 10), 1)])
+def test_lines_are_sorted_in_place(shape: Any, axis: int, budget: int | None, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal(shape)
+    chunks = tuple(n if a == axis and len(shape) > 1 else 500 if len(shape) == 1 else 5 for a, n in enumerate(shape))
+    for y in (x.copy(), zarr.create_array(tmp_path / "y.zarr", data=x, chunks=chunks, compressors=None)):
+        cf.sort(y, axis, out=y, budget=budget, device="cpu")
+        same(np.asarray(y[...]), np.sort(x, axis))
+    with pytest.raises(ArgumentError, match="overlaps the input"):
+        cf.sort(x, axis, out=x[::-1], budget=budget, device="cpu")

@@ -90,6 +90,25 @@ class TestGzip(Deflated):
         codec = registry.compressor(numcodecs.GZip(level))
         assert gzip.decompress(flat(codec.encode(plain)).tobytes()) == plain.tobytes()
 
+    @pytest.mark.parametrize("behind", [b"garbage!", gzip.compress(b"")[:5], b"\x1f\x8b\x08"])
+    def test_what_lies_behind_a_file_is_refused(self, behind: bytes) -> None:
+        plain = bytes(range(256)) * 8
+        raw = np.frombuffer(gzip.compress(plain) + behind, "u1")
+        self.check_refused(lambda: self.decode(self.make(), raw, len(plain)))
+
+    def test_two_members_that_are_alike_are_two(self) -> None:
+        plain = bytes(range(256)) * 8
+        raw = np.frombuffer(2 * gzip.compress(plain), "u1")
+        self.check_refused(lambda: self.decode(self.make(), raw, len(plain)))
+        assert self.decode(self.make(), raw, 2 * len(plain)).tobytes() == 2 * plain
+
+    def test_a_wrong_checksum_of_a_header_is_refused(self) -> None:
+        plain = bytes(range(256)) * 8
+        whole = bytearray(gzip.compress(plain))
+        whole[3] |= 2
+        raw = np.frombuffer(bytes(whole[:10]) + b"\0\0" + bytes(whole[10:]), "u1")
+        self.check_refused(lambda: self.decode(self.make(), raw, len(plain)))
+
     @pytest.mark.parametrize("second", [b"", b"more", bytes(500)])
     def test_members_are_joined(self, second: bytes) -> None:
         first = bytes(range(256)) * 8
