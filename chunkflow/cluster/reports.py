@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from chunkflow.engine.observe.profile import Profile
+from chunkflow.engine.observe.profile import RUNS_KEPT, Profile
 from chunkflow.engine.observe.report import Report, StageReport
 
 Listener = Callable[[Report], None]
@@ -65,5 +65,5 @@ def joined(reports: list[Report]) -> Report:
         sum(report.runs for report in reports),
         max((report.peak for report in reports), default=0),
         tuple(notes),
-        tuple(run for report in reports for run in report.seen),
+        tuple(run for report in reports for run in report.seen)[:RUNS_KEPT],
     )

@@ -13,6 +13,7 @@ from chunkflow.core.axes import as_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.nodes import Lazy
+from chunkflow.kernels.statistics.sorting import kind_of
 from chunkflow.kernels.twins import suited
 
 LONG = 1 << 13
@@ -151,7 +152,7 @@ def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
         dtype = np.result_type(element._node.spec.dtype, test)
         if dtype.kind in "biuf" and dtype.kind in (element._node.spec.dtype.kind, test.dtype.kind):
             table = test.astype(dtype).reshape(-1)
-            table.sort()  # in its place: `np.unique` would have two more copies
+            table.sort(kind=kind_of(dtype))  # in its place: `np.unique` would have two more copies
             return applied(_is_in, (element,), {}, {"table": table, "invert": bool(kwargs.get("invert", False))})
     return applied(np.isin, (element,), {}, {"test_elements": test, **kwargs})
 

@@ -41,6 +41,7 @@ from chunkflow.kernels.statistics.group_reduce import (
     GroupStatistics,
     Lookup,
 )
+from chunkflow.kernels.statistics.sorting import kind_of
 from chunkflow.stores import spec_of
 from chunkflow.stores.memory import Made
 
@@ -376,15 +377,21 @@ def _distinct(key: Any) -> np.ndarray:
             return (np.flatnonzero(there) + low).astype(key.dtype)
     start = AT_ONCE if _is_plain(key) else OBJECTS_AT_ONCE
     step = start
-    found = np.unique(_piece(key, 0, start)[0])
+    found = _unique(_piece(key, 0, start)[0])
     while start < key.size:  # as many as there are found, so that they are seldom sorted again
         stop = start + max(step, len(found))
-        piece = np.unique(_piece(key, start, stop)[0])
+        piece = _unique(_piece(key, start, stop)[0])
         if len(piece) and len(found) and (piece.dtype.kind == "U") is not (found.dtype.kind == "U"):
             raise ArgumentTypeError(MIXED)
-        found = np.unique(np.concatenate((found, piece))) if len(found) else piece
+        found = _unique(np.concatenate((found, piece))) if len(found) else piece
         start = stop
     return found
+
+
+def _unique(labels: np.ndarray) -> np.ndarray:
+    """`numpy.unique` of labels, of which those of float16 are sorted as float32: see `kind_of`."""
+    wide = labels.dtype if kind_of(labels.dtype) is None else np.dtype("f4")
+    return np.unique(labels.astype(wide, copy=False)).astype(labels.dtype, copy=False)
 
 
 def _edges(expected: Any) -> np.ndarray:

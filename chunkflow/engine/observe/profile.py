@@ -18,7 +18,7 @@ from chunkflow.engine.trace import STAGES, Observer, Stage, observing
 from chunkflow.errors import ChunkflowError
 
 _NOTES_KEPT = 32
-_RUNS_KEPT = 256
+RUNS_KEPT = 256
 
 
 class Profile(Observer):
@@ -83,14 +83,14 @@ class Profile(Observer):
                 self._since = now
             self._open += 1
             self._runs += 1
-            if len(self._passes) < _RUNS_KEPT:
+            if len(self._passes) < RUNS_KEPT:
                 self._passes.append(WatchedRun.begun(plan, run, now))
 
     def span(
         self, stage: Stage, start: float, stop: float, nbytes: int, block: int | None = None, lane: int | None = None
     ) -> None:
         with self._lock:
-            if self._passes and self._runs <= _RUNS_KEPT:
+            if self._passes and self._runs <= RUNS_KEPT:
                 self._passes[-1].add(stage, start, stop, nbytes)
             self.timeline.add(stage, start, stop, nbytes, block=block, lane=lane, run=self._runs - 1)
             if stage not in self._busy:

@@ -1,4 +1,4 @@
-"""Sorted runs as one array whose parts have the elements that its sorted parts have: each is found by ranks alone.
+"""Sorted runs, merged part by part: the elements of any range of ranks are gathered, without what comes before.
 
 The elements of a range of ranks lie in one piece of each run. Where the pieces end is found by bisection of the values,
 as P. J. Varman, S. D. Scheufler, B. R. Iyer and G. R. Ricard do, "Merging multiple lists on hierarchical-memory
@@ -25,9 +25,9 @@ AT_ONCE = 1 << 13
 
 @dataclass
 class Merged:
-    """What there is of each element of sorted runs, gathered where a part is asked for: those of its ranks, run by run.
+    """Sorted runs, of which the elements of a range of ranks are gathered, run by run.
 
-    A part that is sorted stably is that of the whole: equal elements are in the order of the runs. `at_once` is how
+    Sorted stably, they are that part of the merged whole: equal elements are in the order of the runs. `at_once` is how
     many places in runs are found for the parts to come.
     """
 
@@ -87,7 +87,7 @@ class Merged:
 
 @dataclass
 class MergedLines:
-    """An array whose parts along an axis have the elements of lines by ranks, given runs of these lines.
+    """An array whose parts along an axis are still to be sorted: each has the elements of its ranks in the lines.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,18 +13,20 @@ OTHERS: dict[Callable[..., Any], Callable[..., Any]] = {np.partition: np.sort, n
 """CuPy's functions in place of its partitions, which do not know where NaN belongs."""
 
 
-def in_order(lines: Any) -> Any:
-    """Lines in order along the last axis, NaN last.
+def in_order(lines: Any, axis: int = -1, **how: Any) -> Any:
+    """Lines in order along an axis, NaN last; `how` are NumPy's arguments."""
+    if isinstance(lines, np.ndarray) and kind_of(lines.dtype) is not None:
+        how = {"kind": kind_of(lines.dtype)}
+    return np.sort(lines, axis, **how)
 
-    NumPy's quick sort of float16 may misplace elements among NaN and zeros; its stable sort does not.
+
+def kind_of(dtype: np.dtype) -> Literal["stable"] | None:
+    """The kind of NumPy's sort that is right for a dtype.
+
+    Its quick sort of float16 misplaces elements among zeros of both signs and NaN (NumPy 2.4, with AVX-512). Its stable
+    sort does not, nor do its partition and the sorting of places.
     """
-    return np.sort(lines, -1, **_kind(lines, {}))
-
-
-def _kind(block: Any, how: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(block, np.ndarray) or block.dtype != np.dtype("f2"):
-        return how
-    return {key: value for key, value in how.items() if key not in ("kind", "stable")} | {"kind": "stable"}
+    return "stable" if dtype == np.dtype("f2") else None
 
 
 def of_lines(block: Any, fn: Callable[..., Any], axis: int, how: dict[str, Any]) -> Any:
@@ -38,7 +40,7 @@ def of_lines(block: Any, fn: Callable[..., Any], axis: int, how: dict[str, Any])
     spare = np.empty(block.shape[axis] * (block.itemsize + 8), "u1") if is_trial() else None
     if is_trial() and "kth" in how:  # of longer lines
         how = how | {"kth": 0}
-    found = fn(block, axis=axis, **(_kind(block, how) if fn in (np.sort, np.argsort) else how))
+    found = in_order(block, axis, **how) if fn is np.sort else fn(block, axis=axis, **how)
     del spare
     return found
 

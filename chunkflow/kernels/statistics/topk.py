@@ -11,6 +11,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold, is_trial
+from chunkflow.kernels.statistics.sorting import in_order
 
 Value = tuple[Any, ...]
 
@@ -79,7 +80,7 @@ class TopK(Selection):
         return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        return self._whole(np.sort(value[0], axis=self.axis))
+        return self._whole(in_order(value[0], self.axis))
 
     def _selected(self, candidates: Any) -> Any:
         """The candidates that may be among the `k`, in any order, in new memory."""
