@@ -1,8 +1,9 @@
 """Sorted runs, merged part by part: the elements of any range of ranks are gathered, without what comes before.
 
-The elements of a range of ranks lie in one piece of each run. Where the pieces end is found by bisection of the values,
-as P. J. Varman, S. D. Scheufler, B. R. Iyer and G. R. Ricard do, "Merging multiple lists on hierarchical-memory
-multiprocessors", Journal of Parallel and Distributed Computing 12, 1991.
+The elements of a range of ranks lie in one piece of each run. Where the pieces end is found by counting what is below
+samples of the runs, and then among the elements between two samples. Samples split runs so in D. J. DeWitt, J. F.
+Naughton and D. A. Schneider, "Parallel sorting on a shared-nothing architecture using probabilistic splitting",
+Parallel and Distributed Information Systems, 1991; here the ranks are exact.
 """
 
 from __future__ import annotations
@@ -13,22 +14,23 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, shape_of
-from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
+from chunkflow.kernels.statistics.sorting import in_order
 
-AT_ONCE = 1 << 13
-"""Numbers of places in runs that are found at once, for the parts to come."""
+AT_ONCE = 32
+"""Parts whose ends are found at once."""
 
 
 @dataclass
 class Merged:
     """Sorted runs, of which the elements of a range of ranks are gathered, run by run.
 
-    Sorted stably, they are that part of the merged whole: equal elements are in the order of the runs. `at_once` is how
-    many places in runs are found for the parts to come.
+    Sorted stably, they are that part of the merged whole: equal elements are in the order of the runs. The ends of
+    `at_once` parts are found at once.
     """
 
     runs: Sequence[np.ndarray]
@@ -56,8 +58,7 @@ class Merged:
             return [len(run) if rank else 0 for run in self.runs]
         with self._lock:
             if rank not in self._known:
-                most = rank + step * max(1, self.at_once // len(self.runs))
-                ranks = np.arange(rank, min(most, self.starts[-1]), step)
+                ranks = np.arange(rank, min(rank + step * self.at_once, self.starts[-1]), step)
                 found = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
                 # Other threads may be at parts a little before these.
                 kept = list(self._known.items())[-len(found) :]
@@ -66,22 +67,44 @@ class Merged:
 
     def _found(self, ranks: np.ndarray) -> np.ndarray:
         """The same for several ranks, a row for each."""
-        dtype = self.runs[0].dtype
-        info = np.iinfo(dtype) if dtype.kind in "iu" else None
-        ends = (info.min, info.max) if info else (-np.inf, np.nan) if dtype.kind == "f" else (False, True)
-        low, high = (np.full(len(ranks), key) for key in to_keys(np.array(ends, dtype)))
-        while (low < high).any():  # the keys of the largest of these elements
-            middle = low + (high - low) // low.dtype.type(2)
-            values = from_keys(middle, dtype)
-            few = sum(run.searchsorted(values, "right") for run in self.runs) < ranks
-            low, high = np.where(few, middle + low.dtype.type(1), low), np.where(few, high, middle)
-        values = from_keys(low, dtype)
-        found = np.stack([run.searchsorted(values, "left") for run in self.runs], 1)
-        left = ranks - found.sum(1)
-        for number, run in enumerate(self.runs):  # equal ones from the first runs
-            more = np.minimum(left, run.searchsorted(values, "right") - found[:, number])
-            found[:, number] += more
-            left -= more
+        last = self._last(ranks)
+        found = self._counted(last, "left")
+        equal = self._counted(last, "right") - found  # they are taken from the first runs
+        left = ranks[:, None] - found.sum(1, keepdims=True)
+        found += np.clip(left - (equal.cumsum(1) - equal), 0, equal)
+        return found
+
+    def _last(self, ranks: np.ndarray) -> np.ndarray:
+        """The largest of so many smallest elements, for several ranks."""
+        places = self._within.searchsorted(ranks)
+        last = self._cuts[places]
+        begins, ends = self._counted(self._cuts[places - 1], "right"), self._counted(last, "left")
+        for number in np.flatnonzero(ends.sum(1) >= ranks):  # it lies between two cuts
+            pieces = map(slice, begins[number], ends[number])
+            between = np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
+            place = ranks[number] - begins[number].sum() - 1
+            last[number] = np.partition(between, place)[place]
+        return last
+
+    def _counted(self, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
+        """How many elements of each run are below some values, a row for each, or at most them."""
+        return np.stack([run.searchsorted(values, side) for run in self.runs], 1)
+
+    @cached_property
+    def _cuts(self) -> np.ndarray:
+        """Some elements in order, from the first one to the last.
+
+        Between two of them are an eighth of a run's elements on average, and not many more than a run's at most.
+        """
+        apart = max(1, self.starts[-1] // len(self.runs) ** 2)
+        samples = [run[np.minimum(np.arange(0, len(run) + apart, apart), len(run) - 1)] for run in self.runs]
+        found = in_order(np.concatenate(samples))
+        return np.append(found[:: max(1, len(self.runs) // 8)], found[-1:])
+
+    @cached_property
+    def _within(self) -> np.ndarray:
+        """How many elements are at most the cuts."""
+        found: np.ndarray = self._counted(self._cuts, "right").sum(1)
         return found
 
 
@@ -124,7 +147,7 @@ class MergedLines:
         wanted = {index: tuple(map(operator.add, begin, index)) for index in np.ndindex(*rows.shape[:-1])}
         lines = self._lines  # other threads may put others in its place
         if [*wanted.values()] != [*lines]:
-            at_once = AT_ONCE // max(1, len(wanted))
+            at_once = max(1, AT_ONCE // max(1, len(wanted)))
             self._lines = lines = {line: Merged(self._pieces(self.runs, line), at_once) for line in wanted.values()}
         for index, line in wanted.items():
             places = None if self.places is None else self._pieces(self.places, line)
@@ -132,4 +155,4 @@ class MergedLines:
         return found
 
     def _pieces(self, array: np.ndarray, line: Shape) -> list[np.ndarray]:
-        return [array[line][i : i + self.length] for i in range(0, array.shape[-1], self.length)]
+        return [np.asarray(array[line])[i : i + self.length] for i in range(0, array.shape[-1], self.length)]

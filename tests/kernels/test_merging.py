@@ -1,0 +1,38 @@
+"""Parts of sorted runs are those of the whole, sorted stably."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chunkflow.kernels.statistics.merging import Merged
+
+DTYPES = ["f2", "f4", "f8", "i1", "u4", "i8", "?"]
+
+
+@st.composite
+def wholes(draw: Any) -> np.ndarray:
+    """Arrays of few or many values, with NaN, infinities and zeros of both signs."""
+    dtype, n = np.dtype(draw(st.sampled_from(DTYPES))), draw(st.integers(1, 300))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    x = rng.integers(0, draw(st.sampled_from([1, 3, 100])), n).astype(dtype)
+    if dtype.kind == "f":
+        x[rng.random(n) < draw(st.sampled_from([0, 0.3]))] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
+    return x
+
+
+@given(wholes(), st.integers(1, 80), st.integers(1, 90), st.integers(1, 40), st.booleans())
+def test_parts_are_those_of_the_whole(x: np.ndarray, length: int, step: int, at_once: int, backwards: bool) -> None:
+    orders = [np.argsort(x[i : i + length], kind="stable") for i in range(0, len(x), length)]
+    runs = [x[i : i + length][order] for i, order in zip(range(0, len(x), length), orders, strict=True)]
+    merged, whole = Merged(runs, at_once), np.argsort(x, kind="stable")
+    for start in sorted(range(0, len(x), step), reverse=backwards):
+        side = slice(start, min(start + step, len(x)))
+        places = merged.gathered(side, orders)
+        part = merged.gathered(side)
+        np.testing.assert_array_equal(part, x[places])
+        np.testing.assert_array_equal(part[np.argsort(part, kind="stable")], x[whole[side]])
+        np.testing.assert_array_equal(places[np.argsort(x[places], kind="stable")], whole[side])
