@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,20 +33,20 @@ class LastPassError(Exception):
 
 
 class Failing:
-    """A function that fails at its call number `at`, once a condition holds."""
+    """A function that fails where `fails` holds of the number of the call and of the block."""
 
-    def __init__(self, at: int = -1, when: Callable[[], bool] = lambda: True) -> None:
-        self.calls, self.at, self.when = 0, at, when
+    def __init__(self, fails: Callable[[int, np.ndarray], bool] = lambda *_: False) -> None:
+        self.calls, self.fails = 0, fails
 
     def __call__(self, block: np.ndarray) -> np.ndarray:
         self.calls += 1
-        if self.calls == self.at:
-            end = time.monotonic() + 30
-            while not self.when():
-                assert time.monotonic() < end
-                time.sleep(0.001)
+        if self.fails(self.calls, block):
             raise LastPassError
         return block
+
+
+def fifth(calls: int, block: np.ndarray) -> bool:
+    return calls == 5
 
 
 def stored(folder: Path, places: list[Any], last: Failing, **options: Any) -> Any:
@@ -85,7 +85,7 @@ def visible(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", PLACES)
 def test_nothing_appears_where_a_later_pass_fails(kind: str, tmp_path: Path) -> None:
     with pytest.raises(LastPassError):
-        stored(tmp_path, PLACES[kind], Failing(5))
+        stored(tmp_path, PLACES[kind], Failing(fifth))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,18 +101,19 @@ def test_all_appear_where_none_fails(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_what_the_passes_have_made_is_gone_on_with(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: dict[int, int] = {}
-    land = Resumption.landed
+def test_what_the_passes_have_made_is_gone_on_with(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    land, reached = Resumption.landed, threading.Event()
 
     def landed(run: Resumption, step: int) -> None:
         land(run, step)
-        steps[id(run)] = step + 1
+        if step == 12:
+            reached.set()
+
+    def last(calls: int, block: np.ndarray) -> bool:
+        return np.array_equal(block, expected()[3][-20:]) and reached.wait(60)
 
     monkeypatch.setattr(Resumption, "landed", landed)
-    first, rest = Failing(20, when=lambda: max(steps.values(), default=0) >= 12), Failing()
+    first, rest = Failing(last), Failing()
     with pytest.raises(LastPassError):
         stored(tmp_path, PLACES[kind], first, resume=True, name="it")
     assert visible(tmp_path) == []
@@ -121,14 +122,14 @@ def test_what_the_passes_have_made_is_gone_on_with(
         np.testing.assert_allclose(array[...], want, rtol=1e-12)
         if isinstance(array, h5py.Dataset):
             array.file.close()
-    assert rest.calls <= 10, "of 20, and a trial or two"
+    assert rest.calls <= 9, "of 20, and a trial or two"
 
 
 def test_what_was_there_stays_where_a_later_pass_fails(tmp_path: Path) -> None:
     for place in PLACES["npy"]:
         np.save(tmp_path / place, np.arange(3))
     with pytest.raises(LastPassError):
-        stored(tmp_path, PLACES["npy"], Failing(5), overwrite=True)
+        stored(tmp_path, PLACES["npy"], Failing(fifth), overwrite=True)
     for place in PLACES["npy"]:
         np.testing.assert_array_equal(np.load(tmp_path / place), np.arange(3))
     stored(tmp_path, PLACES["npy"], Failing(), overwrite=True)
@@ -139,7 +140,7 @@ def test_what_was_there_stays_where_a_later_pass_fails(tmp_path: Path) -> None:
 def test_a_new_output_waits_for_an_array_in_memory(tmp_path: Path) -> None:
     last = np.zeros(Y.shape)
     with pytest.raises(LastPassError):
-        stored(tmp_path, [*PLACES["npy"][:3], last], Failing(5))
+        stored(tmp_path, [*PLACES["npy"][:3], last], Failing(fifth))
     assert list(tmp_path.iterdir()) == []
     stored(tmp_path, [*PLACES["npy"][:3], last], Failing())
     np.testing.assert_allclose(last, expected()[3], rtol=1e-12)
