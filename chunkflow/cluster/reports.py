@@ -1,9 +1,9 @@
-"""What is told of a task's run: the figures of its stages, to those who listen in the process that runs it."""
+"""What is told of tasks: to those who listen in a task's process the figures of its run, and how many are to come."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 from chunkflow.engine.observe.profile import RUNS_KEPT, Profile
 from chunkflow.engine.observe.report import Report, StageReport
 
-Listener = Callable[[Report], None]
+Listener = Callable[[Report, int], None]
+"""Hears the report of a run, and how many partitions of results it has computed."""
 
 _listeners: dict[str, Listener] = {}
+_waiting: dict[str, Callable[[Mapping[str, int]], None]] = {}
 
 
 def listen(name: str, listener: Listener) -> None:
@@ -22,13 +24,25 @@ def listen(name: str, listener: Listener) -> None:
 
 
 def leave(name: str) -> None:
-    """Let the listener of this name hear no more, if there is one."""
+    """Let who has this name hear no more, if there is one."""
     _listeners.pop(name, None)
+    _waiting.pop(name, None)
+
+
+def wait(name: str, hear: Callable[[Mapping[str, int]], None]) -> None:
+    """Let somebody hear how many partitions the results have whose tasks are made in this process, until `leave`."""
+    _waiting[name] = hear
+
+
+def announce(partitions: Mapping[str, int]) -> None:
+    """Say how many partitions each of some results has, by the names of their tasks."""
+    for hear in tuple(_waiting.values()):
+        hear(partitions)
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Tell the listeners of the runs in the block, once it is left well."""
+def told(partitions: int = 1) -> Iterator[None]:
+    """Tell the listeners of the runs in the block, once it is left well; they compute so many partitions."""
     if not _listeners:
         yield
         return
@@ -36,7 +50,7 @@ def told() -> Iterator[None]:
         yield
     for listener in tuple(_listeners.values()):
         try:
-            listener(profile.report)
+            listener(profile.report, partitions)
         except Exception:  # the run itself is well
             logging.getLogger("chunkflow").exception("a report of a task's run is lost")
 

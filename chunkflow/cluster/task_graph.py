@@ -22,6 +22,7 @@ import numpy as np
 from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
+from chunkflow.cluster import reports
 from chunkflow.cluster.kept import KeptResults, run_and_keep, taken
 from chunkflow.cluster.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by, read_together
 from chunkflow.cluster.resources import asking
@@ -73,10 +74,12 @@ class Builder:
     graphs: dict[str, HighLevelGraph] = field(default_factory=dict)
     kept: KeptResults | None = None
     """Results that an earlier call has left; then each result has its own tasks, which share no reads."""
+    partitions: dict[str, int] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def graph(self) -> HighLevelGraph:
         """The graph of all that has been added."""
+        reports.announce(self.partitions)
         layers: dict[str, Any] = dict(self.layers)
         needs: dict[str, set[str]] = dict(self.needs)
         for other in self.graphs.values():
@@ -128,6 +131,7 @@ class Builder:
             layer[key] = self._task(key, what, index, found, known)
             indices[key] = index
             gathered.setdefault(cut.place(index, item), []).append((key, index))
+        self.partitions[name] = len(cut)
         if alike is None:
             if what is program:
                 del layer[common]

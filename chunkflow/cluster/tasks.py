@@ -224,7 +224,7 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
         with prepared(declare, sources, replace(options, budget=budget, device=device)) as ready:
             if merged is not None:
                 merged.clear()  # of the trial call
-            with told():
+            with told(len(programs)):
                 results = launched(ready, watching(False))
     if any(out is not None for out in outs):
         _put_off(outs)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -40,6 +41,8 @@ class ClusterProfile:
             raise ArgumentError(f"client={client!r} is closed: give one that is connected")
         self._client, self._progress = client, progress
         self._bar: Any = None
+        self._partitions: dict[str, int] = {}
+        self._nbytes, self._since = 0, 0.0
         self._name = f"chunkflow-{uuid.uuid4().hex}"
         self._found: dict[str, list[Report]] = {}
         self._all_heard = threading.Event()
@@ -51,9 +54,11 @@ class ClusterProfile:
                 self._client = sys.modules["distributed"].default_client()
         if self._progress:
             bar = importlib.import_module("tqdm.auto").tqdm
-            self._bar = bar(desc="chunkflow", unit="B", unit_scale=True, dynamic_ncols=True)
+            self._bar = bar(desc="chunkflow", unit=" parts", dynamic_ncols=True)
+            self._since = time.monotonic()
+            reports.wait(self._name, self._announced)
         if self._client is None:
-            reports.listen(self._name, lambda report: self._heard(HERE, report))
+            reports.listen(self._name, lambda report, partitions: self._heard(HERE, report, partitions))
         else:
             telling = importlib.import_module("chunkflow.dask.telling")
             self._client.register_plugin(telling.Telling(self._name), name=self._name)
@@ -61,9 +66,8 @@ class ClusterProfile:
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        if self._client is None:
-            reports.leave(self._name)
-        elif self._client.status == "running":
+        reports.leave(self._name)
+        if self._client is not None and self._client.status == "running":
             self._client.log_event(self._name, {LAST: True})  # the scheduler keeps the order
             self._all_heard.wait(PATIENCE)
             self._client.unsubscribe_topic(self._name)
@@ -77,12 +81,21 @@ class ClusterProfile:
         if LAST in message:
             self._all_heard.set()
         else:
-            self._heard(message["worker"], reports.from_message(message["report"]))
+            self._heard(message["worker"], reports.from_message(message["report"]), message["partitions"])
 
-    def _heard(self, worker: str, report: Report) -> None:
+    def _heard(self, worker: str, report: Report, partitions: int) -> None:
         self._found.setdefault(worker, []).append(report)
         if self._bar is not None:
-            self._bar.update(_read(report))
+            self._nbytes += _read(report)
+            rate = self._nbytes / max(time.monotonic() - self._since, 1e-9)
+            self._bar.set_postfix_str(f"{format_bytes(self._nbytes)} read, {format_bytes(rate)}/s", refresh=False)
+            self._bar.update(partitions)
+
+    def _announced(self, partitions: Mapping[str, int]) -> None:
+        """Some tasks are made: they are the same as those of this name before, if there are any."""
+        self._partitions.update(partitions)
+        self._bar.total = sum(self._partitions.values())
+        self._bar.refresh()
 
     @property
     def report(self) -> Report:
@@ -124,8 +137,8 @@ def profile(client: Any = None, *, progress: bool = False) -> ClusterProfile:
     client : distributed.Client, optional
         By default the current one. Without any, it is the tasks that dask runs in this process.
     progress : bool
-        Show a bar with the bytes that all workers have read, and their rate. How many tasks are left is shown by dask's
-        own `distributed.progress` and `dask.diagnostics.ProgressBar`.
+        Show a bar of the partitions that all workers have computed, with the bytes that they have read. It knows the
+        time that is left where the tasks are made in the block.
 
     Returns
     -------

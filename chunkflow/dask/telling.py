@@ -26,9 +26,10 @@ class Telling(WorkerPlugin):
         reports.leave(self.name)
 
 
-def _told(topic: str, report: Report) -> None:
+def _told(topic: str, report: Report, partitions: int) -> None:
     try:
         worker = get_worker()  # that of this thread's task: several may be in one process
     except ValueError:
         return  # the run is none of the cluster's
-    worker.log_event(topic, {"worker": str(worker.name), "report": reports.as_message(report)})
+    message = {"worker": str(worker.name), "report": reports.as_message(report), "partitions": partitions}
+    worker.log_event(topic, message)

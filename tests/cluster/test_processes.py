@@ -25,6 +25,7 @@ import dask.array as da  # noqa: E402
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
 from chunkflow.cluster import tasks  # noqa: E402
+from chunkflow.core.units import format_bytes  # noqa: E402
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError  # noqa: E402
 
 # Workers cannot import this file: its functions travel as they are.
@@ -329,8 +330,11 @@ def test_blocks_are_streamed_by_workers(client: Any) -> None:
 def test_a_profile_has_the_reports_of_all_workers(client: Any, path: str, capsys: pytest.CaptureFixture[str]) -> None:
     x = cf.open(path)
     with cd.profile(client, progress=True) as seen:
-        dask.compute((x * 2).sum(axis=0), scheduler=client)
-    assert "chunkflow" in capsys.readouterr().err
+        total = (x * 2).sum(axis=0).to_dask(**HOW)
+        parts = len(total.__dask_graph__().layers[f"{total.name}-part"]) - 1  # without the program
+        dask.compute(total, scheduler=client)
+    assert f" {parts}/{parts} " in (bar := capsys.readouterr().err)
+    assert f"{format_bytes(x.nbytes)} read" in bar
     assert sum(report.runs for report in seen.workers.values()) == seen.report.runs > 0
     assert sum(stage.nbytes for stage in seen.report.stages if stage.name == "read") == x.nbytes
     assert len(str(seen).splitlines()) == 1 + len(seen.workers)
