@@ -61,6 +61,8 @@ def faults(bench: Bench) -> dict[str, Fault]:
     across = stored("across", x, (side, side // 4, side // 4))
     along = stored("along", x, (planes[0], side, side))
     small = stored("small", x[: side // 4], (8, 16, 16), compressors=None)
+    gzip = stored("gzip", x, (max(1, side // 16), side // 4, side), compressors=zarr.codecs.GzipCodec())
+    bare = stored("bare", x, (max(1, side // 16), side // 4, side), compressors=None)
     whole = stored("whole", x, x.shape, compressors=zarr.codecs.GzipCodec(level=1))
     np.save(f"{place}/cold.npy", np.concatenate([x] * 4))
 
@@ -77,6 +79,7 @@ def faults(bench: Bench) -> dict[str, Fault]:
     def walk(path: str) -> Callable[[], Any]:
         return lambda: cf.map(np.tanh, path, chunks=planes, budget=x.nbytes // 3, out=f"{place}/root.npy", **new)
 
+    halo = max(1, side // 16)
     little = 400_000 if not bench.is_gpu else 64 << 20
     found = {
         "Python's lock": Fault(
@@ -86,6 +89,19 @@ def faults(bench: Bench) -> dict[str, Fault]:
         "small chunks": Fault(lambda: cf.sum(small, **options), "small chunks"),
         "chunks across the blocks": Fault(walk(across), "chunks lie across the blocks", "chunks of", walk(along)),
         "a cold file": Fault(evicted, "the files were not in memory"),
+        "a slow codec": Fault(
+            lambda: cf.sum(gzip, **options), "decoding takes long", "unencoded", lambda: cf.sum(bare, **options)
+        ),
+        "halos of small blocks": Fault(
+            lambda: cf.map_overlap(
+                np.negative, along, depth=halo, budget=x.nbytes // 16, out=f"{place}/root.npy", **new
+            ),
+            "elements are read again",
+            "a budget of",
+            lambda: cf.map_overlap(
+                np.negative, along, depth=halo, budget=x.nbytes // 4, out=f"{place}/root.npy", **new
+            ),
+        ),
         "one core decodes": Fault(lambda: cf.sum(whole, **options), "one core decodes"),
         "a small budget": Fault(
             lambda: cf.map(np.sin, x, out=out, budget=little, **options),

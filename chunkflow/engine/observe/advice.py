@@ -28,6 +28,9 @@ LEAST = 0.15
 SMALL_CHUNK, HANDLING = 256 << 10, 40e-6
 """Bytes of a small chunk, and seconds that a chunk costs besides its bytes where that was not measured."""
 
+SLOW_CODEC = 1e9
+"""Bytes per second below which a thread decodes slowly: zstd gives some two to three times as many."""
+
 SLOW_LINK = 12e9
 """Bytes per second below which a link is slow: a PCIe slot of the fourth generation gives twice as many."""
 
@@ -240,6 +243,23 @@ def _one_decodes(run: Seen) -> Cause | None:
     )
 
 
+def _slow_codec(run: Seen) -> Cause | None:
+    coded = [spec for spec in run.plan.operands if spec.chunks is not None and not spec.storage.raw]
+    spent = run.spent.get("read", 0.0)
+    if not coded or not run.plan.traffic.decode or run.bound_by != "read" or not spent:
+        return None
+    rate = run.moved.get("read", 0) / spent
+    others = (_busy_elsewhere, _small_chunks, _read_again, _cold, _one_decodes, _host_decodes)
+    if rate > SLOW_CODEC or any(other(run) for other in others):
+        return None
+    spec = max(coded, key=lambda each: each.nbytes)
+    return Cause(
+        "decoding takes long",
+        f"each thread gets {format_bytes(rate)}/s out of the chunks of {spec.name}",
+        "store it with a quicker codec (lz4, zstd) or none; for gzip and zlib the extra fast brings a quicker library",
+    )
+
+
 def _idle(cores: int) -> str:
     return "the other idles" if cores == 1 else f"{cores} others idle"
 
@@ -314,6 +334,7 @@ CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
     _read_again,
     _cold,
     _one_decodes,
+    _slow_codec,
     _no_overlap,
     _slow_link,
     _host_decodes,

@@ -36,8 +36,9 @@ def plan(*, staged: bool = False, lanes: int = 4, budget: int = 8 << 30, **spec:
 def seen(of: Plan, busy: Mapping[str, float] = BUSY, **facts: Any) -> Seen:
     """Of a run of a second in which all lanes were at work."""
     spent = {stage: seconds * of.lanes for stage, seconds in busy.items()}
-    told = {"spent": spent, "processor": sum(spent.values()), "cores": of.lanes} | facts
-    return Seen(of, 1.0, busy, told.pop("spent"), dict.fromkeys(busy, 1 << 30), **told)
+    told = {"spent": spent, "moved": dict.fromkeys(busy, 4 << 30), "processor": sum(spent.values()), "cores": of.lanes}
+    told |= facts
+    return Seen(of, 1.0, busy, told.pop("spent"), told.pop("moved"), **told)
 
 
 def causes(run: Seen) -> list[str]:
@@ -64,6 +65,7 @@ def cases() -> dict[str, Seen]:
         "other processes": seen(plan(), others=3.0, processor=1.2),
         "small chunks": seen(plan(**SMALL), READS),
         "the files were not in memory": seen(plan(), READS, cold=2 << 30),
+        "decoding takes long": seen(plan(**coded), READS, moved={"read": 1 << 29}),
         "one core decodes": seen(plan(**coded), READS, spent=READS, processor=1.0),
         "a slow link": seen(plan(staged=True), {"read": 0.1, "upload": 0.9, "compute": 0.1}),
         "the host decodes": seen(replace(gpu, machine=able), READS),
@@ -83,6 +85,12 @@ def test_each_cause_is_named_by_its_facts(name: str) -> None:
 
 def test_threads_do_not_wait_where_others_have_the_cores() -> None:
     assert causes(cases()["other processes"]) == ["other processes"]
+
+
+def test_decoding_does_not_take_long_where_chunks_are_read_at_the_rate_of_memory() -> None:
+    coded = plan(chunks=(64, 64, 64), storage=Storage(how="zarr", codec="zstd"))
+    assert causes(seen(coded, READS)) == []
+    assert causes(seen(plan(), READS, moved={"read": 1 << 29})) == [], "there are no chunks"
 
 
 def test_a_library_for_the_decoder_may_be_missing() -> None:
