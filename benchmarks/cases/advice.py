@@ -94,13 +94,11 @@ def faults(bench: Bench) -> dict[str, Fault]:
         ),
         "halos of small blocks": Fault(
             lambda: cf.map_overlap(
-                np.negative, along, depth=halo, budget=x.nbytes // 16, out=f"{place}/root.npy", **new
+                np.negative, along, depth=halo, budget=x.nbytes // 2, out=f"{place}/root.npy", **new
             ),
             "elements are read again",
             "a budget of",
-            lambda: cf.map_overlap(
-                np.negative, along, depth=halo, budget=x.nbytes // 4, out=f"{place}/root.npy", **new
-            ),
+            lambda: cf.map_overlap(np.negative, along, depth=halo, budget=4 * x.nbytes, out=f"{place}/root.npy", **new),
         ),
         "one core decodes": Fault(lambda: cf.sum(whole, **options), "one core decodes"),
         "a small budget": Fault(

@@ -1,8 +1,9 @@
 """Why a run took as long as it did: the stage that bounds it, causes with their figures, and what changes would bring.
 
 Causes are told by what was seen of the run, its spans, the process's and the machine's processor time, and by its plan.
-What other budgets and chunks would bring is planned anew. The run's time is scaled by the ratio of the two plans'
-predictions, so that what the model does not know of the function counts in both.
+What other budgets and chunks would bring is planned anew. What the model does not know counts in both: up to some
+waiting at each block it is due to their number, and the rest of the run's time is scaled by the ratio of the two plans'
+predictions.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ SLOW_CODEC = 1e9
 
 SLOW_LINK = 12e9
 """Bytes per second below which a link is slow: a PCIe slot of the fourth generation gives twice as many."""
+
+WAITING = 250e-6
+"""Seconds that threads wait for one another at each small block, which the model does not know."""
+
+SHORT = 0.2
+"""Share of that waiting beyond which the spans of stages are of no use: threads wait in all of them."""
 
 NEW_PAGES = 2e9
 """Bytes per second at which a core is given memory that it has not used, where that was not measured."""
@@ -267,7 +274,7 @@ def _idle(cores: int) -> str:
 def _no_overlap(run: Seen) -> Cause | None:
     plan = run.plan
     single = plan.depth == 1 and plan.machine.staged
-    besides = len(plan.grid) * plan.machine.overhead / max(plan.lanes, 1)
+    besides = len(plan.grid) * (plan.machine.overhead / max(plan.lanes, 1) + (WAITING if plan.lanes > 1 else 0.0))
     if plan.memory.total < plan.budget / 2:  # it is the plan that takes no more
         return None
     if single:
@@ -350,7 +357,7 @@ def _what_ifs(run: Seen) -> Iterator[WhatIf]:
     """Changes that would save a tenth and more."""
     if run.replan is None:
         return
-    plan, now = run.plan, max(run.plan.estimate.seconds, 1e-12)
+    plan = run.plan
     changes: dict[str, Callable[[], Plan]] = {}
     for times in (4, 16):
         budget = plan.budget * times
@@ -368,15 +375,49 @@ def _what_ifs(run: Seen) -> Iterator[WhatIf]:
     if encoded:
         bare = [s.with_storage(raw=True, codec="") if i in encoded else s for i, s in enumerate(plan.operands)]
         changes["chunks that are stored unencoded"] = lambda: run.replan(plan.budget, specs=bare)  # type: ignore[misc]
-    if run.elsewhere is not None and (other := run.elsewhere()) is not None:
-        changes[f"device={other[0]!r}"] = lambda: run.replan(plan.budget, machine=other[1])  # type: ignore[misc]
+    if run.elsewhere is not None and (there := run.elsewhere()) is not None:
+        changes[f"device={there[0]!r}"] = lambda: run.replan(plan.budget, machine=there[1])  # type: ignore[misc]
     found = []
     for change, again in changes.items():
         with suppress(ChunkflowError):
-            found.append(WhatIf(change, run.seconds * again().estimate.seconds / now))
+            found.append(WhatIf(change, _seconds(run, again())))
     found.sort(key=lambda each: each.seconds)
     least = math.inf
     for each in found:
         if each.seconds < 0.9 * run.seconds and each.seconds < least:
             yield each
             least = each.seconds
+
+
+def _seconds(run: Seen, other: Plan) -> float:
+    """How long another plan would take: by the ratio of the predictions, but for what is known to follow others."""
+    plan, ratio = run.plan, other.estimate.seconds / max(run.plan.estimate.seconds, 1e-12)
+    if other.machine != plan.machine:
+        return run.seconds * ratio
+    waiting = min(max(run.seconds - plan.estimate.seconds, 0.0), WAITING * len(plan.grid))
+    lasts = run.seconds - waiting
+    apart = plan.machine.staged or waiting > SHORT * run.seconds
+    return (lasts * ratio if apart else _by_stages(run, other, lasts)) + waiting * len(other.grid) / len(plan.grid)
+
+
+def _by_stages(run: Seen, other: Plan, seconds: float) -> float:
+    """How long another plan takes if this one takes so many seconds: what is in none of the stages stays as it is.
+
+    Each stage is as much slower than predicted as it was seen to be.
+    """
+    known, would = run.plan.estimate.stages, dict(other.estimate.stages)
+    lasted = sum(run.spent.values())
+    if "read" in run.spent and known["read"]:
+        bare, bare_then = (plan.traffic.read / plan.machine.read for plan in (run.plan, other))
+        coding = known["read"] - bare
+        if run.plan.traffic.decode and coding > 0:  # it is decoding that is slower
+            would["read"] = bare_then + (would["read"] - bare_then) * max(run.spent["read"] - bare, 0.0) / coding
+        else:
+            would["read"] *= run.spent["read"] / known["read"]
+    for stage in ("compute", "write"):
+        if stage in run.spent and known[stage]:
+            would[stage] *= run.spent[stage] / known[stage]
+    predicted = other.estimate
+    overlapped = (predicted.seconds - predicted.handed) / max(sum(predicted.stages.values()), 1e-12)
+    fixed = max(seconds - lasted / max(run.plan.lanes, 1), 0.0)
+    return sum(would.values()) * overlapped + predicted.handed + fixed
