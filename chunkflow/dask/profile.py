@@ -19,8 +19,8 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 HERE, LAST = "this process", "last"
 
-PATIENCE = 30
-"""Seconds that are waited for the reports that are under way."""
+PATIENCE, ASKED = 30, 300
+"""Seconds that are waited for the reports that are under way, and how often it is asked meanwhile whether all came."""
 
 HEADS = ("worker", "runs", "seconds", "read", "GB/s", "bound by", "peak")
 
@@ -68,8 +68,10 @@ class ClusterProfile:
     def __exit__(self, *exc: Any) -> None:
         reports.leave(self._name)
         if self._client is not None and self._client.status == "running":
-            self._client.log_event(self._name, {LAST: True})  # the scheduler keeps the order
-            self._all_heard.wait(PATIENCE)
+            for _ in range(ASKED):  # the scheduler keeps the order, once it knows that somebody listens
+                self._client.log_event(self._name, {LAST: True})
+                if self._all_heard.wait(PATIENCE / ASKED):
+                    break
             self._client.unsubscribe_topic(self._name)
             self._client.unregister_worker_plugin(self._name)
         if self._bar is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import gzip
 import json
+import signal
 import threading
 import time
 import traceback
@@ -189,7 +189,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_a_server(server: Server) -> None:
         if not asked.is_set():
             asked.set()
             time.sleep(0.1)
-            _thread.interrupt_main()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         return bool(server.closing.wait(60)) or True
 
     server.answer = chunks(answer)
