@@ -10,7 +10,7 @@ import pytest
 
 from chunkflow.kernels.reductions.tiled import UFUNCS
 from chunkflow.kernels.statistics.counting import counted, distinct
-from chunkflow.kernels.statistics.segments import segmented
+from chunkflow.kernels.statistics.segments import moments, segmented
 
 PLACES = [pytest.param("cpu", id="cpu"), pytest.param("cuda", id="cuda", marks=pytest.mark.gpu)]
 RNG = np.random.default_rng(0)
@@ -87,6 +87,27 @@ def test_segments(device: str, name: str, dtype: str, shape: tuple[int, ...]) ->
     assert found.dtype == whole.dtype
     tolerance = {"f2": 1e-2, "f4": 1e-5, "c8": 1e-4}.get(dtype, 1e-12 if kind in "fc" else 0)
     np.testing.assert_allclose(host(found), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u2", "i8", "?"])
+@pytest.mark.parametrize("shape", [(1,), (65,), (9000,), (700, 3), (40, 1 << 16)], ids=str)
+@pytest.mark.parametrize("skip", [False, True])
+def test_moments_of_segments(dtype: str, shape: tuple[int, ...], skip: bool) -> None:
+    x = varied(dtype, shape)
+    if dtype[0] == "f":
+        x[RNG.random(shape) < 0.1] = np.nan
+    starts = np.array([at for at in np.cumsum([0, 1, 1, 2, 64, 65, 3, 128, 5000, 1]) if at < len(x)])
+    found = moments(on("cuda", x), on("cuda", starts), skip=skip)
+    assert found is not None
+    number, mean, squares = (host(each) for each in found)
+    for i, part in enumerate(np.split(x.reshape(len(x), -1).astype("f8"), starts[1:])):
+        there = ~np.isnan(part) if skip else np.ones(part.shape, bool)
+        middle = np.where(there, part, 0).sum(0) / np.maximum(there.sum(0), 1)
+        np.testing.assert_array_equal(number[i], there.sum(0))
+        np.testing.assert_allclose(mean[i], middle, rtol=1e-12, atol=1e-12)
+        expected = (np.where(there, part - middle, 0) ** 2).sum(0)
+        np.testing.assert_allclose(squares[i], expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.gpu

@@ -34,7 +34,7 @@ from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.lines import accumulator, weigher
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.devices.cuda.pinned import pinned_buffers
-from chunkflow.devices.cuda.segments import reducer
+from chunkflow.devices.cuda.segments import momenter, reducer
 from chunkflow.devices.cuda.taken import LibraryMemory, taken_here
 from chunkflow.devices.cuda.unshuffle import unshuffler
 from chunkflow.devices.job_queue import JobQueue
@@ -47,7 +47,7 @@ from chunkflow.kernels.linalg import gemm
 from chunkflow.kernels.protocol import Library
 from chunkflow.kernels.scan import accumulated
 from chunkflow.kernels.statistics.counting import counted, distinct
-from chunkflow.kernels.statistics.segments import segmented
+from chunkflow.kernels.statistics.segments import moments, segmented
 from chunkflow.kernels.stencil.windows import weighted
 
 T = TypeVar("T")
@@ -498,6 +498,7 @@ def _accumulate(into: Any, a: Any, b: Any) -> bool:
 
 fill.register(cupy.ndarray, filler(_elementwise))
 segmented.register(cupy.ndarray, reducer(_elementwise))
+moments.register(cupy.ndarray, momenter(_elementwise))
 counted.register(cupy.ndarray, counter(_elementwise))
 distinct.register(cupy.ndarray, distinct_finder(_elementwise))
 accumulated.register(cupy.ndarray, accumulator(_elementwise))

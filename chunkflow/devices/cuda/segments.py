@@ -1,4 +1,4 @@
-"""The kernel that reduces segments of rows: `chunkflow.kernels.statistics.segments.segmented` on a GPU.
+"""The kernels that reduce segments of rows: what `chunkflow.kernels.statistics.segments` has, on a GPU.
 
 A thread reduces up to `PIECE` rows of one column, one after the other. Longer segments are cut into pieces, whose
 results are segments again. No thread waits for another one, so a sum is the same in each run.
@@ -32,7 +32,7 @@ FORMS: dict[Any, str] = {
 
 # Thread i takes column i % columns of piece i / columns. A segment has the pieces from one of `pieces` to the next, and
 # the rows from one of `bounds` to the next. There may be more threads than pieces.
-BODY = """
+ROWS = """
 const long long piece = i / columns, column = i - piece * columns;
 if (piece < pieces[segments]) {
     long long low = 0, high = segments;
@@ -41,6 +41,11 @@ if (piece < pieces[segments]) {
         if (pieces[middle] <= piece) low = middle; else high = middle;
     }
     const long long first = bounds[low] + (piece - pieces[low]) * most, last = min(bounds[low + 1], first + most);
+    LOOP
+}
+"""
+
+REDUCE = """
     A acc = (A)x[first * columns + column];
     #pragma unroll 4
     for (long long row = first + 1; row < last; row++) {
@@ -48,15 +53,52 @@ if (piece < pieces[segments]) {
         acc = FORM;
     }
     out[i] = acc;
-}
 """
 
+# About the first element, which is one of those that are counted: so nothing is lost where they are far from 0.
+MOMENTS = """
+    double count = 0, origin = 0, sum = 0, squared = 0;
+    for (long long row = first; row < last; row++) {
+        const double v = (double)x[row * columns + column];
+        if (skip && v != v) continue;
+        if (count == 0) origin = v;
+        const double off = v - origin;
+        count += 1;
+        sum += off;
+        squared += off * off;
+    }
+    const double off = count > 0 ? sum / count : 0;
+    const double about = squared - sum * off;
+    number[i] = count;
+    mean[i] = origin + off;
+    squares[i] = about < 0 ? 0 : about;
+"""
 
-INPUTS: Parameters = (
-    *(("raw T", "x"), ("raw int64", "bounds"), ("raw int64", "pieces")),
+# T. F. Chan, G. H. Golub and R. J. LeVeque, 1979.
+MERGE = """
+    double count = 0, middle = 0, squared = 0;
+    for (long long row = first; row < last; row++) {
+        const long long at = row * columns + column;
+        const double more = numbers[at];
+        if (more == 0) continue;
+        const double share = more / (count + more), off = means[at] - middle;
+        squared += count > 0 ? found[at] + off * off * count * share : found[at];
+        middle = count > 0 ? middle + off * share : means[at];
+        count += more;
+    }
+    number[i] = count;
+    mean[i] = middle;
+    squares[i] = squared;
+"""
+
+CUT: Parameters = (
+    *(("raw int64", "bounds"), ("raw int64", "pieces")),
     *(("int64", "columns"), ("int64", "segments"), ("int64", "most")),
 )
+INPUTS: Parameters = (("raw T", "x"), *CUT)
 OUTPUTS: Parameters = (("raw A", "out"),)
+TRIPLE: Parameters = (("raw float64", "number"), ("raw float64", "mean"), ("raw float64", "squares"))
+TRIPLES: Parameters = (("raw float64", "numbers"), ("raw float64", "means"), ("raw float64", "found"), *CUT)
 
 
 def accumulated(ufunc: Any, dtype: np.dtype) -> np.dtype:
@@ -66,26 +108,85 @@ def accumulated(ufunc: Any, dtype: np.dtype) -> np.dtype:
     return np.dtype("f4") if dtype == np.dtype("f2") else dtype
 
 
+class Pieces:
+    """The pieces into which segments are cut, those of the first bounds, and then those that the pieces are.
+
+    Attributes
+    ----------
+    bounds, pieces : array
+        Where segments begin among the rows, and among the pieces; and where the last one ends.
+    most, number : int
+        Rows of a piece, and how many pieces there are at most.
+    whole : bool
+        Whether each segment is a piece.
+    """
+
+    def __init__(self, bounds: Any, longest: int, columns: int) -> None:
+        self.bounds, self._longest, self._columns, self.segments = bounds, longest, columns, len(bounds) - 1
+        self.whole = longest <= PIECE or columns >= WIDE
+        self.most = longest if self.whole else PIECE
+        self.pieces = np.zeros_like(bounds)
+        np.cumsum((bounds[1:] - bounds[:-1] + self.most - 1) // self.most, out=self.pieces[1:])
+        self.number = self.segments if self.whole else self.segments + longest // self.most
+
+    @classmethod
+    def of(cls, starts: Any, rows: Any) -> Pieces:
+        """Those of the rows of a table."""
+        ends = np.full_like(starts, len(rows), shape=(1,))
+        return cls(np.concatenate((starts, ends)).astype("i8", copy=False), len(rows) - len(starts) + 1, rows.shape[1])
+
+    def again(self) -> Pieces:
+        """Those of the results of these."""
+        return Pieces(self.pieces, -(-self._longest // self.most), self._columns)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What a kernel is told of them."""
+        return self.bounds, self.pieces, self._columns, self.segments, self.most
+
+
+def _table(x: Any) -> Any:
+    rows = x.reshape(len(x), -1)
+    return rows if rows.flags.c_contiguous else rows.copy()
+
+
 def reducer(make: Elementwise) -> Callable[[Any, np.ufunc, Any], Any]:
     """`segmented` for arrays of a device that compiles kernels with `make`."""
 
     def segmented(x: Any, ufunc: np.ufunc, starts: Any) -> Any:
-        rows, dtype = x.reshape(len(x), -1), x.dtype
-        rows = rows if rows.flags.c_contiguous else rows.copy()
-        columns = rows.shape[1]
-        bounds = np.concatenate((starts, np.full_like(starts, len(x), shape=(1,)))).astype("i8", copy=False)
-        longest = len(x) - len(starts) + 1
+        rows = _table(x)
+        cut, shape = Pieces.of(starts, rows), (len(starts), *x.shape[1:])
+        kernel = make(INPUTS, OUTPUTS, ROWS.replace("LOOP", REDUCE.replace("FORM", FORMS[ufunc])))
         while True:
-            whole = longest <= PIECE or columns >= WIDE
-            most = longest if whole else PIECE
-            pieces = np.zeros_like(bounds)
-            np.cumsum((bounds[1:] - bounds[:-1] + most - 1) // most, out=pieces[1:])
-            number = len(starts) if whole else len(starts) + longest // most
-            found = np.empty_like(rows, accumulated(ufunc, dtype), shape=(number, columns))
-            kernel = make(INPUTS, OUTPUTS, BODY.replace("FORM", FORMS[ufunc]))
-            kernel(rows, bounds, pieces, columns, len(starts), most, found, size=found.size)
-            if whole:
-                return found.astype(dtype, copy=False).reshape(len(starts), *x.shape[1:])
-            rows, bounds, longest = found, pieces, -(-longest // most)
+            found = np.empty_like(rows, accumulated(ufunc, x.dtype), shape=(cut.number, rows.shape[1]))
+            kernel(rows, *cut.arguments, found, size=found.size)
+            if cut.whole:
+                return found.astype(x.dtype, copy=False).reshape(shape)
+            rows, cut = found, cut.again()
 
     return segmented
+
+
+def momenter(make: Elementwise) -> Callable[..., Any]:
+    """`moments` for arrays of a device that compiles kernels with `make`."""
+
+    def moments(x: Any, starts: Any, *, skip: bool) -> Any:
+        if x.dtype.kind not in "biuf":
+            return None
+        rows = _table(x.astype("f4") if x.dtype == np.dtype("f2") else x)
+        cut = Pieces.of(starts, rows)
+        kernel = make((*INPUTS, ("bool", "skip")), TRIPLE, ROWS.replace("LOOP", MOMENTS))
+        merge = make(TRIPLES, TRIPLE, ROWS.replace("LOOP", MERGE))
+        found = _triple(rows, cut)
+        kernel(rows, *cut.arguments, skip, *found, size=found[0].size)
+        while not cut.whole:
+            parts, cut = found, cut.again()
+            found = _triple(rows, cut)
+            merge(*parts, *cut.arguments, *found, size=found[0].size)
+        return found
+
+    return moments
+
+
+def _triple(rows: Any, cut: Pieces) -> tuple[Any, ...]:
+    return tuple([np.empty_like(rows, "f8", shape=(cut.number, rows.shape[1])) for _ in TRIPLE])

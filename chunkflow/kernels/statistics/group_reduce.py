@@ -24,7 +24,7 @@ from chunkflow.kernels.protocol import Fold, is_trial
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce, summed, without
 from chunkflow.kernels.statistics.groups import order_of
 from chunkflow.kernels.statistics.quantile import LineRule, Rule, along_first
-from chunkflow.kernels.statistics.segments import segmented
+from chunkflow.kernels.statistics.segments import moments, segmented
 from chunkflow.kernels.statistics.sorting import in_order
 from chunkflow.kernels.subnest import on_host
 
@@ -233,6 +233,10 @@ class GroupedRows(ABC):
         """Number of elements of each group that are not NaN."""
         return self.reduce("sum", lambda x: ~np.isnan(x), dtype="i8") if self.nan else self.lengths()
 
+    def moments(self, *, skip: bool) -> Any:
+        """See `chunkflow.kernels.statistics.segments.moments`."""
+        return None
+
     @abstractmethod
     def reduced(self, name: str, whole: Any) -> Any:
         """NumPy's reduction of each group's rows of another table."""
@@ -287,6 +291,9 @@ class Segments(GroupedRows):
 
     def reduced(self, name: str, whole: Any) -> Any:
         return segmented(whole, UFUNCS[name], self.starts) if len(self.starts) else whole[:0]
+
+    def moments(self, *, skip: bool) -> Any:
+        return moments(self.rows, self.starts, skip=skip) if len(self.starts) and self.rows.size else None
 
     def lines(self) -> Iterator[tuple[Any, Any]]:
         """Numbers of groups of one length, and the elements of each, sorted along a last axis, after the columns."""
@@ -416,6 +423,8 @@ def _moments(wide: np.dtype, *, skip: bool) -> Part:
     real = np.empty(0, wide).real.dtype
 
     def made(s: GroupedRows, at: Any) -> Value:
+        if wide == np.dtype("f8") and (found := s.moments(skip=skip)) is not None:
+            return tuple(found)
         number = np.broadcast_to(s.count() if skip else s.lengths(), (len(s.present), s.rows.shape[1])).astype("f8")
         mean = s.reduce("sum", _without(0) if skip and s.nan else None, dtype=wide) / np.maximum(number, 1)
 

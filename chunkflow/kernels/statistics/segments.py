@@ -15,3 +15,12 @@ def segmented(x: Any, ufunc: np.ufunc, starts: Any) -> Any:
     Devices with arrays of their own register what does it there. Their sums of floats may be more accurate.
     """
     return ufunc.reduceat(x, starts, axis=0)
+
+
+@singledispatch
+def moments(x: Any, starts: Any, *, skip: bool) -> tuple[Any, Any, Any] | None:
+    """Of each column of each segment the number of elements, their mean, and the sum of squares about it, as float64.
+
+    With `skip` NaN are left out; of no elements the mean is 0. None where nothing does all of it at once.
+    """
+    return None

@@ -16,7 +16,7 @@ from support.kernels import CTYPE_OF, built, needs_compiler
 
 from chunkflow.devices.cuda.counting import TABLE, counter, distinct_finder
 from chunkflow.devices.cuda.lines import accumulator, weigher
-from chunkflow.devices.cuda.segments import reducer
+from chunkflow.devices.cuda.segments import momenter, reducer
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.reductions.tiled import UFUNCS
 from chunkflow.kernels.stencil.windows import weighted
@@ -115,6 +115,40 @@ def test_segments(make: Callable[..., Any], name: str, dtype: str, data: st.Data
         found = reducer(make)(x, ufunc, starts)
     assert found.dtype == x.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
+@pytest.mark.parametrize("skip", [False, True])
+@given(data=st.data())
+def test_moments_of_segments(make: Callable[..., Any], dtype: str, skip: bool, data: st.DataObject) -> None:
+    rows, columns = data.draw(st.integers(1, 400)), data.draw(st.integers(1, 3))
+    rng = np.random.default_rng(rows)
+    far = 0 if dtype in ("u1", "?") else data.draw(st.sampled_from([0, 1000]))
+    x = (rng.integers(0, data.draw(st.sampled_from([1, 2, 50])), (rows, columns)) + far).astype(dtype)
+    if dtype[0] == "f":
+        x[rng.random(x.shape) < data.draw(st.sampled_from([0, 0.1, 1]))] = np.nan
+    starts = np.array(sorted({0, *data.draw(st.lists(st.integers(0, rows - 1), max_size=9))}))
+    found = momenter(make)(x, starts, skip=skip)
+    for number, mean, squares, part in zip(*found, np.split(x.astype("f8"), starts[1:]), strict=True):
+        there = ~np.isnan(part) if skip else np.ones(part.shape, bool)
+        np.testing.assert_array_equal(number, there.sum(0))
+        middle = np.where(there, part, 0).sum(0) / np.maximum(there.sum(0), 1)
+        np.testing.assert_allclose(mean, middle, rtol=1e-12)
+        expected = (np.where(there, part - middle, 0) ** 2).sum(0)
+        np.testing.assert_allclose(squares, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_moments_lose_nothing_to_elements_far_from_the_others(make: Callable[..., Any]) -> None:
+    for outlier in (0, 40, 150):
+        x = np.random.default_rng(0).standard_normal((200, 1)) * 1e-3 + 1e6
+        x[outlier] = 1e9
+        _, mean, squares = momenter(make)(x, np.array([0]), skip=False)
+        np.testing.assert_allclose(mean[0], x.mean(), rtol=1e-13)
+        np.testing.assert_allclose(squares[0], ((x - x.mean()) ** 2).sum(), rtol=1e-12)
+    assert momenter(make)(np.full((5, 2), np.inf), np.array([0]), skip=True)[2].tolist() != [[0.0, 0.0]], (
+        "NaN, as NumPy"
+    )
+    assert momenter(make)(np.full((5, 2), 1j), np.array([0]), skip=True) is None
 
 
 LYING = [((5, 200, 90), 0), ((5, 200, 90), 1), ((20_000, 3), 1), ((3, 20_000), 0)]
