@@ -75,6 +75,7 @@ class Builder:
     kept: KeptResults | None = None
     """Results that an earlier call has left; then each result has its own tasks, which share no reads."""
     partitions: dict[str, int] = field(default_factory=dict)
+    """Those of each layer that are still to be computed."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def graph(self) -> HighLevelGraph:
@@ -131,7 +132,7 @@ class Builder:
             layer[key] = self._task(key, what, index, found, known)
             indices[key] = index
             gathered.setdefault(cut.place(index, item), []).append((key, index))
-        self.partitions[name] = len(cut)
+        self.partitions[name] = len(cut) - sum(getattr(task, "func", None) is taken for task in layer.values())
         if alike is None:
             if what is program:
                 del layer[common]

@@ -49,6 +49,8 @@ class ClusterProfile:
         self.workers: dict[str, Report] = {}
 
     def __enter__(self) -> ClusterProfile:
+        self._found, self._partitions, self._nbytes = {}, {}, 0
+        self._all_heard.clear()
         if self._client is None and "distributed" in sys.modules:
             with suppress(ValueError):  # there is none
                 self._client = sys.modules["distributed"].default_client()
@@ -140,7 +142,7 @@ def profile(client: Any = None, *, progress: bool = False) -> ClusterProfile:
         By default the current one. Without any, it is the tasks that dask runs in this process.
     progress : bool
         Show a bar of the partitions that all workers have computed, with the bytes that they have read. It knows the
-        time that is left where the tasks are made in the block.
+        time that is left where tasks are made in the block, and all of them are computed once.
 
     Returns
     -------

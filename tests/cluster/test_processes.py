@@ -343,6 +343,9 @@ def test_a_profile_has_the_reports_of_all_workers(client: Any, path: str, capsys
     assert str(later) == "no task of chunkflow's has run"
     dask.compute(x.max())
     assert not later.workers
+    with seen:
+        dask.compute(x.max(), scheduler=client)
+    assert f" {seen.report.runs}/{seen.report.runs} " in capsys.readouterr().err, "it begins anew"
 
 
 def test_a_profile_has_each_report_however_many_there_are(client: Any) -> None:

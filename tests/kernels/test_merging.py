@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,3 +38,23 @@ def test_parts_are_those_of_the_whole(x: np.ndarray, length: int, step: int, at_
         np.testing.assert_array_equal(part, x[places])
         np.testing.assert_array_equal(part[np.argsort(part, kind="stable")], x[whole[side]])
         np.testing.assert_array_equal(places[np.argsort(x[places], kind="stable")], whole[side])
+
+
+@pytest.mark.parametrize("values", ["random", "the same in each run", "few"])
+def test_many_short_runs_take_little_memory(values: str) -> None:
+    rng, length, number = np.random.default_rng(0), 500, 400
+    x = {
+        "random": rng.random(length * number),
+        "the same in each run": np.tile(rng.random(length), number),
+        "few": rng.integers(0, 3, length * number).astype("f8"),
+    }[values]
+    merged = Merged([np.sort(x[i : i + length]) for i in range(0, len(x), length)])
+    expected = np.sort(x)
+    tracemalloc.start()
+    try:
+        for start in range(0, len(x), 20 * length):
+            part = np.sort(merged.gathered(slice(start, start + length)))
+            np.testing.assert_array_equal(part, expected[start : start + length])
+        assert tracemalloc.get_traced_memory()[1] < x.nbytes
+    finally:
+        tracemalloc.stop()

@@ -14,15 +14,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.kernels.statistics.sorting import in_order
 
-AT_ONCE = 32
-"""Parts whose ends are found at once."""
+AT_ONCE, PLACES = 32, 1 << 13
+"""Parts whose ends are found at once, and in how many places of runs these lie at most."""
+
+GOLDEN = 0.618033988749895
+"""Multiples of it, without what is before the point, lie evenly however many there are."""
 
 
 @dataclass
@@ -35,7 +38,7 @@ class Merged:
 
     runs: Sequence[np.ndarray]
     at_once: int = AT_ONCE
-    _known: dict[int, list[int]] = field(default_factory=dict)
+    _known: dict[int, np.ndarray] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @cached_property
@@ -52,14 +55,15 @@ class Merged:
         each = zip(places, pieces, self.starts, strict=False)
         return np.concatenate([place[piece] + start for place, piece, start in each])
 
-    def _ends(self, rank: int, step: int) -> list[int]:
+    def _ends(self, rank: int, step: int) -> Sequence[int] | np.ndarray:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
         if rank in (0, self.starts[-1]):
             return [len(run) if rank else 0 for run in self.runs]
         with self._lock:
             if rank not in self._known:
-                ranks = np.arange(rank, min(rank + step * self.at_once, self.starts[-1]), step)
-                found = dict(zip(ranks.tolist(), self._found(ranks).tolist(), strict=True))
+                most = rank + step * max(1, min(self.at_once, PLACES // len(self.runs)))
+                ranks = np.arange(rank, min(most, self.starts[-1]), step)
+                found = dict(zip(ranks.tolist(), self._found(ranks), strict=True))
                 # Other threads may be at parts a little before these.
                 kept = list(self._known.items())[-len(found) :]
                 self._known = dict(kept) | found
@@ -80,11 +84,27 @@ class Merged:
         last = self._cuts[places]
         begins, ends = self._counted(self._cuts[places - 1], "right"), self._counted(last, "left")
         for number in np.flatnonzero(ends.sum(1) >= ranks):  # it lies between two cuts
-            pieces = map(slice, begins[number], ends[number])
-            between = np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
-            place = ranks[number] - begins[number].sum() - 1
-            last[number] = np.partition(between, place)[place]
+            last[number] = self._between(begins[number], ends[number], int(ranks[number]))
         return last
+
+    def _between(self, begins: np.ndarray, ends: np.ndarray, rank: int) -> Any:
+        """The largest of so many smallest elements, which is in one of these pieces of the runs.
+
+        Of elements that lie apart one is chosen, until the pieces are no longer than a run.
+        """
+        while (left := int((ends - begins).sum())) > max(map(len, self.runs)):
+            some = self._apart(-(-left // len(self.runs[0])), begins, ends)
+            some = some if len(some) else self._apart(1, begins, ends)
+            place = (rank - int(begins.sum())) * len(some) // (left + 1)
+            value = np.partition(some, place)[place : place + 1]
+            low, high = self._counted(value, "left")[0], self._counted(value, "right")[0]
+            if low.sum() < rank <= high.sum():
+                return value[0]
+            begins, ends = (begins, low) if rank <= low.sum() else (high, ends)
+        pieces = map(slice, begins, ends)
+        between = np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
+        place = rank - int(begins.sum()) - 1
+        return np.partition(between, place)[place]
 
     def _counted(self, values: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
         """How many elements of each run are below some values, a row for each, or at most them."""
@@ -92,19 +112,27 @@ class Merged:
 
     @cached_property
     def _cuts(self) -> np.ndarray:
-        """Some elements in order, from the first one to the last.
+        """Some elements in order, from the first one to the last: eight for each run, or fewer if runs are short."""
+        few = min(len(self.runs) ** 2, 4 * len(self.runs[0]))
+        ends = [run[[0, -1]] for run in self.runs]
+        found = self._apart(self.starts[-1] // few, [0] * len(self.runs), [len(run) for run in self.runs])
+        first, *_, last = np.split(in_order(np.concatenate(ends)), [1, 2 * len(ends) - 1])
+        return np.concatenate((first, in_order(found)[:: max(1, len(found) // (8 * len(ends)))], last))
 
-        Between two of them are an eighth of a run's elements on average, and not many more than a run's at most.
-        """
-        apart = max(1, self.starts[-1] // len(self.runs) ** 2)
-        samples = [run[np.minimum(np.arange(0, len(run) + apart, apart), len(run) - 1)] for run in self.runs]
-        found = in_order(np.concatenate(samples))
-        return np.append(found[:: max(1, len(self.runs) // 8)], found[-1:])
+    def _apart(self, apart: int, begins: Any, ends: Any) -> np.ndarray:
+        """Elements of pieces of the runs that lie `apart`. They begin elsewhere in each, as runs may be alike."""
+        pieces = [
+            slice(begin + int(apart * (number * GOLDEN % 1)), end, max(apart, 1))
+            for number, (begin, end) in enumerate(zip(begins, ends, strict=True))
+        ]
+        return np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
 
     @cached_property
     def _within(self) -> np.ndarray:
         """How many elements are at most the cuts."""
-        found: np.ndarray = self._counted(self._cuts, "right").sum(1)
+        found = np.zeros(len(self._cuts), np.intp)
+        for run in self.runs:
+            found += run.searchsorted(self._cuts, "right")
         return found
 
 

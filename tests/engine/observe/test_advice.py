@@ -93,6 +93,16 @@ def test_decoding_does_not_take_long_where_chunks_are_read_at_the_rate_of_memory
     assert causes(seen(plan(), READS, moved={"read": 1 << 29})) == [], "there are no chunks"
 
 
+def test_a_server_is_not_taken_for_a_slow_codec() -> None:
+    coded = plan(chunks=(64, 64, 64), storage=Storage(how="zarr", codec="zstd", remote=True))
+    assert "decoding takes long" not in causes(seen(coded, READS, moved={"read": 1 << 29}))
+
+
+def test_nothing_is_advised_on_no_elements() -> None:
+    advice = profiled(lambda: cf.map(np.sqrt, np.zeros((0, 5)), **CPU))
+    assert not advice.what_ifs
+
+
 def test_a_library_for_the_decoder_may_be_missing() -> None:
     (cause,) = advised(
         seen(plan(staged=True, chunks=(64, 64, 64), storage=Storage(how="zarr", codec="zstd")), READS)
