@@ -1,4 +1,4 @@
-"""What is told of tasks: to those who listen in a task's process the figures of its run, and how many are to come."""
+"""What is told of tasks: the figures of their runs, where these are, and how many come, where they are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Listener = Callable[[Report, int], None]
 """Hears the report of a run, and how many partitions of results it has computed."""
 
 _listeners: dict[str, Listener] = {}
-_waiting: dict[str, Callable[[Mapping[str, int]], None]] = {}
+_expecting: dict[str, Callable[[Mapping[str, int]], None]] = {}
 
 
 def listen(name: str, listener: Listener) -> None:
@@ -26,17 +26,17 @@ def listen(name: str, listener: Listener) -> None:
 def leave(name: str) -> None:
     """Let who has this name hear no more, if there is one."""
     _listeners.pop(name, None)
-    _waiting.pop(name, None)
+    _expecting.pop(name, None)
 
 
-def wait(name: str, hear: Callable[[Mapping[str, int]], None]) -> None:
-    """Let somebody hear how many partitions the results have whose tasks are made in this process, until `leave`."""
-    _waiting[name] = hear
+def expect(name: str, hear: Callable[[Mapping[str, int]], None]) -> None:
+    """Let `hear` be told of the partitions whose tasks are made in this process, until `leave`; see `announce`."""
+    _expecting[name] = hear
 
 
 def announce(partitions: Mapping[str, int]) -> None:
-    """Say how many partitions each of some results has, by the names of their tasks."""
-    for hear in tuple(_waiting.values()):
+    """Tell those who expect tasks how many partitions are to be computed, by the names of the tasks' layers."""
+    for hear in tuple(_expecting.values()):
         hear(partitions)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -42,7 +41,7 @@ class ClusterProfile:
         self._client, self._progress = client, progress
         self._bar: Any = None
         self._partitions: dict[str, int] = {}
-        self._nbytes, self._since = 0, 0.0
+        self._nbytes = 0
         self._name = f"chunkflow-{uuid.uuid4().hex}"
         self._found: dict[str, list[Report]] = {}
         self._all_heard = threading.Event()
@@ -56,15 +55,15 @@ class ClusterProfile:
                 self._client = sys.modules["distributed"].default_client()
         if self._progress:
             bar = importlib.import_module("tqdm.auto").tqdm
-            self._bar = bar(desc="chunkflow", unit=" parts", dynamic_ncols=True)
-            self._since = time.monotonic()
-            reports.wait(self._name, self._announced)
+            self._bar = bar(desc="chunkflow", unit=" partitions", dynamic_ncols=True)
         if self._client is None:
             reports.listen(self._name, lambda report, partitions: self._heard(HERE, report, partitions))
         else:
             telling = importlib.import_module("chunkflow.dask.telling")
             self._client.register_plugin(telling.Telling(self._name), name=self._name)
             self._client.subscribe_topic(self._name, self._event)
+        if self._bar is not None:
+            reports.expect(self._name, self._announced)
         return self
 
     def __exit__(self, *exc: Any) -> None:
@@ -91,7 +90,7 @@ class ClusterProfile:
         self._found.setdefault(worker, []).append(report)
         if self._bar is not None:
             self._nbytes += _read(report)
-            rate = self._nbytes / max(time.monotonic() - self._since, 1e-9)
+            rate = self._nbytes / max(self._bar.format_dict["elapsed"], 1e-9)
             self._bar.set_postfix_str(f"{format_bytes(self._nbytes)} read, {format_bytes(rate)}/s", refresh=False)
             self._bar.update(partitions)
 

@@ -664,7 +664,7 @@ def calls_of(folder: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def test_tasks_of_dask_that_are_done_are_not_made_again(folder: Path) -> None:
+def test_tasks_of_dask_that_are_done_are_not_made_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = cf.map(np.negative, cf.open(folder / "x.npy"))
     call: dict[str, Any] = {"partition": "16kB", "device": "cpu", "scheduler": "sync", "resume": True}
     outs = [folder / "o.npy", folder / "m.zarr"]
@@ -674,8 +674,9 @@ def test_tasks_of_dask_that_are_done_are_not_made_again(folder: Path) -> None:
         chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call | {"resume": False})
     with pytest.raises(ResumeError, match=r"partition=.* then, .* now"):
         chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call | {"partition": "32kB"})
-    with stopping(-1) as made:
+    with stopping(-1) as made, chunkflow.dask.profile(progress=True) as seen:
         chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call)
+    assert f" {seen.report.runs}/{seen.report.runs} " in capsys.readouterr().err, "what is done is not counted"
     with stopping(-1) as whole:
         o, m = chunkflow.dask.store([x * 2, x.mean(axis=0)], [folder / "w.npy", folder / "n.zarr"], **call)
     assert len(made) == len(whole) - 39

@@ -109,7 +109,7 @@ def accumulated(ufunc: Any, dtype: np.dtype) -> np.dtype:
 
 
 class Pieces:
-    """The pieces into which segments are cut, those of the first bounds, and then those that the pieces are.
+    """Segments that are cut into pieces of a thread each, so that many threads work on a long one.
 
     Attributes
     ----------
@@ -131,12 +131,12 @@ class Pieces:
 
     @classmethod
     def of(cls, starts: Any, rows: Any) -> Pieces:
-        """Those of the rows of a table."""
+        """The rows of a table, cut: segments begin at `starts`."""
         ends = np.full_like(starts, len(rows), shape=(1,))
         return cls(np.concatenate((starts, ends)).astype("i8", copy=False), len(rows) - len(starts) + 1, rows.shape[1])
 
     def again(self) -> Pieces:
-        """Those of the results of these."""
+        """The results of the pieces, cut again: a segment has as many rows now as it had pieces."""
         return Pieces(self.pieces, -(-self._longest // self.most), self._columns)
 
     @property

@@ -32,8 +32,8 @@ GOLDEN = 0.618033988749895
 class Merged:
     """Sorted runs, of which the elements of a range of ranks are gathered, run by run.
 
-    Sorted stably, they are that part of the merged whole: equal elements are in the order of the runs. The ends of
-    `at_once` parts are found at once.
+    Sorted stably, they are that part of the merged whole: equal elements are in the order of the runs. No run is longer
+    than the first one. The ends of `at_once` parts are found at once.
     """
 
     runs: Sequence[np.ndarray]
@@ -92,7 +92,7 @@ class Merged:
 
         Of elements that lie apart one is chosen, until the pieces are no longer than a run.
         """
-        while (left := int((ends - begins).sum())) > max(map(len, self.runs)):
+        while (left := int((ends - begins).sum())) > len(self.runs[0]):
             some = self._apart(-(-left // len(self.runs[0])), begins, ends)
             some = some if len(some) else self._apart(1, begins, ends)
             place = (rank - int(begins.sum())) * len(some) // (left + 1)
@@ -113,7 +113,7 @@ class Merged:
     @cached_property
     def _cuts(self) -> np.ndarray:
         """Some elements in order, from the first one to the last: eight for each run, or fewer if runs are short."""
-        few = min(len(self.runs) ** 2, 4 * len(self.runs[0]))
+        few = min(len(self.runs) ** 2, 4 * len(self.runs[0]))  # a run is as long as the budget allows
         ends = [run[[0, -1]] for run in self.runs]
         found = self._apart(self.starts[-1] // few, [0] * len(self.runs), [len(run) for run in self.runs])
         first, *_, last = np.split(in_order(np.concatenate(ends)), [1, 2 * len(ends) - 1])
