@@ -368,7 +368,13 @@ def main() -> int:
     """The command; 1 if a run took more than its budget."""
     parser = argparse.ArgumentParser(prog="python -m torture.budgets", description=__doc__)
     parser.add_argument("--number", type=int, default=500, help="so many runs (default: %(default)s)")
-    parser.add_argument("--rows", action="store_true", help="before them those that once took more than their budgets")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=0,
+        metavar="N",
+        help="before them each Nth of those that once took too much",
+    )
     parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     parser.add_argument("--seed", type=int, default=0, help="draws them again")
     parser.add_argument("--only", default="", help="part of the operations' names")
@@ -387,7 +393,7 @@ def main() -> int:
     imported(options.device)
     numbers = range(options.first, options.first + options.number)
     drawings = (drawn(n, options.seed, options.only, options.device, options.most) for n in numbers)
-    for case in itertools.chain(ROWS if options.rows else (), drawings):
+    for case in itertools.chain(ROWS[:: options.rows] if options.rows else (), drawings):
         if time.monotonic() > end:
             break
         done += 1

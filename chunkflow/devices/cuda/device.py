@@ -31,8 +31,9 @@ from chunkflow.devices.common import DeviceDefaults, Done
 from chunkflow.devices.cuda import hints, nvcomp
 from chunkflow.devices.cuda.counting import counter, distinct_finder
 from chunkflow.devices.cuda.halo_fill import filler
-from chunkflow.devices.cuda.lines import accumulator, weigher
+from chunkflow.devices.cuda.lines import accumulator, weigher, window_momenter
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
+from chunkflow.devices.cuda.ordering import keyer, sorter
 from chunkflow.devices.cuda.pinned import pinned_buffers
 from chunkflow.devices.cuda.segments import momenter, reducer
 from chunkflow.devices.cuda.taken import LibraryMemory, taken_here
@@ -47,8 +48,10 @@ from chunkflow.kernels.linalg import gemm
 from chunkflow.kernels.protocol import Library
 from chunkflow.kernels.scan import accumulated
 from chunkflow.kernels.statistics.counting import counted, distinct
+from chunkflow.kernels.statistics.radix_keys import to_keys
 from chunkflow.kernels.statistics.segments import moments, segmented
-from chunkflow.kernels.stencil.windows import weighted
+from chunkflow.kernels.statistics.sorting import short_lines
+from chunkflow.kernels.stencil.windows import weighted, window_moments
 
 T = TypeVar("T")
 
@@ -503,6 +506,9 @@ counted.register(cupy.ndarray, counter(_elementwise))
 distinct.register(cupy.ndarray, distinct_finder(_elementwise))
 accumulated.register(cupy.ndarray, accumulator(_elementwise))
 weighted.register(cupy.ndarray, weigher(_elementwise))
+window_moments.register(cupy.ndarray, window_momenter(_elementwise))
+to_keys.register(cupy.ndarray, keyer(_elementwise))
+short_lines.register(cupy.ndarray, sorter(_elementwise))
 
 
 def device(ordinal: int = 0) -> CupyDevice:

@@ -6,7 +6,7 @@ results are segments again. No thread waits for another one, so a sum is the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ CUT: Parameters = (
 INPUTS: Parameters = (("raw T", "x"), *CUT)
 OUTPUTS: Parameters = (("raw A", "out"),)
 TRIPLE: Parameters = (("raw float64", "number"), ("raw float64", "mean"), ("raw float64", "squares"))
-TRIPLES: Parameters = (("raw float64", "numbers"), ("raw float64", "means"), ("raw float64", "found"), *CUT)
+TRIPLES: Parameters = (("raw float64", "numbers"), ("raw float64", "means"), ("raw float64", "found"))
 
 
 def accumulated(ufunc: Any, dtype: np.dtype) -> np.dtype:
@@ -176,17 +176,18 @@ def momenter(make: Elementwise) -> Callable[..., Any]:
         rows = _table(x.astype("f4") if x.dtype == np.dtype("f2") else x)
         cut = Pieces.of(starts, rows)
         kernel = make((*INPUTS, ("bool", "skip")), TRIPLE, ROWS.replace("LOOP", MOMENTS))
-        merge = make(TRIPLES, TRIPLE, ROWS.replace("LOOP", MERGE))
-        found = _triple(rows, cut)
+        merge = make((*TRIPLES, *CUT), TRIPLE, ROWS.replace("LOOP", MERGE))
+        found = triple(rows, (cut.number, rows.shape[1]))
         kernel(rows, *cut.arguments, skip, *found, size=found[0].size)
         while not cut.whole:
             parts, cut = found, cut.again()
-            found = _triple(rows, cut)
+            found = triple(rows, (cut.number, rows.shape[1]))
             merge(*parts, *cut.arguments, *found, size=found[0].size)
         return found
 
     return moments
 
 
-def _triple(rows: Any, cut: Pieces) -> tuple[Any, ...]:
-    return tuple([np.empty_like(rows, "f8", shape=(cut.number, rows.shape[1])) for _ in TRIPLE])
+def triple(like: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+    """Room for moments, on the device of an array."""
+    return tuple([np.empty_like(like, "f8", shape=shape) for _ in TRIPLE])

@@ -65,6 +65,9 @@ class Aggregation:
         of single elements are merged to those of windows.
     brief : Aggregation, optional
         The same for few elements, where it is another: the rounding errors of sums are not kept.
+    skips : bool, optional
+        Whether NaN are left out, if `aggregate` needs no more than the number of elements, the sum of squares about
+        their mean, and the mean, in double precision: a device may find these at once.
     """
 
     chunk: Callable[..., Value]
@@ -75,6 +78,7 @@ class Aggregation:
     data_independent: bool = False
     placeless: bool = True
     brief: Aggregation | None = None
+    skips: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -345,14 +349,14 @@ def moments(
         more += between
         return n + m, more, middle, rest
 
-    def aggregate(number: Any, found: Any, *mean: Any) -> Any:
+    def aggregate(number: Any, found: Any, mean: Any, rest: Any = None) -> Any:
         found = found / np.maximum(number - ddof, 0)
         if skip:
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    strip = 0 if fewer else STRIP
-    return Aggregation(_of(chunk, masked), merge, aggregate, 3.0, strip, data_independent=not skip)
+    strip, skips = 0 if fewer else STRIP, skip if wide == np.dtype("f8") and not masked else None
+    return Aggregation(_of(chunk, masked), merge, aggregate, 3.0, strip, data_independent=not skip, skips=skips)
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:

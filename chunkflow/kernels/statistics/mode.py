@@ -10,6 +10,7 @@ import numpy as np
 
 from chunkflow.kernels.protocol import is_trial
 from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
+from chunkflow.kernels.statistics.sorting import in_order
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ModeOfLines:
         kept = tuple(a for a in np.arange(block.ndim).tolist() if a not in self.axes)
         x = block + block.dtype.type(0) if block.dtype.kind == "f" else block  # both zeros are one value
         lines, length = [block.shape[a] for a in kept], math.prod(block.shape[a] for a in self.axes)
-        keys = np.sort(to_keys(x.transpose((*kept, *self.axes))).reshape(math.prod(lines), length), -1)
+        keys = in_order(to_keys(x.transpose((*kept, *self.axes))).reshape(math.prod(lines), length))
         first = np.ones_like(keys, dtype=bool)
         if not is_trial():  # where all differ, which takes most
             first[:, 1:] = keys[:, 1:] != keys[:, :-1]

@@ -7,6 +7,7 @@ The order-preserving key of a float is well known: all bits are inverted if the 
 from __future__ import annotations
 
 import math
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ def key_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"u{dtype.itemsize}")
 
 
+@singledispatch
 def to_keys(x: Any) -> Any:
     """Keys of real numbers, in their order; NaN is larger than any number, whatever its sign.
+
+    Devices with arrays of their own register what does it there.
 
     >>> to_keys(np.array([-2, -1, 0, 1], "i1"))
     array([126, 127, 128, 129], dtype=uint8)

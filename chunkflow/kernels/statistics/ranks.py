@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.kernels.statistics.counting import counted
+from chunkflow.kernels.statistics.sorting import order_along
 
 
 def ranked(block: Any, axis: int) -> Any:
@@ -19,7 +20,7 @@ def ranked(block: Any, axis: int) -> Any:
         return np.empty_like(block, "f8")
     moved = np.moveaxis(block, axis, -1)
     lines = moved.reshape(-1, moved.shape[-1])
-    order = np.argsort(lines, axis=-1)
+    order = order_along(lines)
     ordered = np.take_along_axis(lines, order, -1)
     begins = np.ones_like(ordered, bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -27,7 +28,7 @@ def ranked(block: Any, axis: int) -> Any:
     group = np.cumsum(begins, axis=-1) - 1 + line  # of equal elements; no two lines have one in common
     size = counted(group, lines.size).reshape(lines.shape)
     middle = np.cumsum(size, axis=-1) - (size - 1) / 2
-    ranks = np.take_along_axis(middle.reshape(-1)[group], np.argsort(order, axis=-1), -1)
+    ranks = np.take_along_axis(middle.reshape(-1)[group], order_along(order), -1)
     if lines.dtype.kind == "f":
         ranks = np.where(np.isnan(lines), np.nan, ranks)
     return np.moveaxis(ranks.reshape(moved.shape), -1, axis)

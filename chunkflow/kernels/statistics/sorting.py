@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any, Literal
 
 import numpy as np
 
 from chunkflow.kernels.protocol import is_trial
 
-OTHERS: dict[Callable[..., Any], Callable[..., Any]] = {np.partition: np.sort, np.argpartition: np.argsort}
-"""CuPy's functions in place of its partitions, which do not know where NaN belongs."""
-
 
 def in_order(lines: Any, axis: int = -1, **how: Any) -> Any:
     """Lines in order along an axis, NaN last; `how` are NumPy's arguments."""
     if isinstance(lines, np.ndarray) and kind_of(lines.dtype) is not None:
         how = {"kind": kind_of(lines.dtype)}
-    return np.sort(lines, axis, **how)
+    found = None if is_trial() else short_lines(lines, axis, places=False)  # in a trial, what takes most
+    return np.sort(lines, axis, **how) if found is None else found
+
+
+def order_along(lines: Any, axis: int = -1, kind: Literal["stable"] | None = None) -> Any:
+    """Places of the elements of lines in order along an axis, NaN last; on a GPU equal ones always keep their order."""
+    found = None if is_trial() else short_lines(lines, axis, places=True)
+    return np.argsort(lines, axis, kind=kind) if found is None else found
+
+
+@singledispatch
+def short_lines(lines: Any, axis: int, *, places: bool) -> Any:
+    """Lines in order along an axis, or the places of their elements; None where nothing does it at once.
+
+    Devices with arrays of their own register what does it there.
+    """
+    return None
 
 
 def kind_of(dtype: np.dtype) -> Literal["stable"] | None:
@@ -32,10 +46,10 @@ def kind_of(dtype: np.dtype) -> Literal["stable"] | None:
 def of_lines(block: Any, fn: Callable[..., Any], axis: int, how: dict[str, Any]) -> Any:
     """What one of NumPy's functions that sort gives of whole lines.
 
-    CuPy's sorting is stable, and has no other kind.
+    On a GPU sorting is stable, and stands for partitions: CuPy's do not know where NaN belongs.
     """
     if not isinstance(block, np.ndarray):
-        return OTHERS.get(fn, fn)(block, axis=axis)
+        return (in_order if fn in (np.sort, np.partition) else order_along)(block, axis)
     # NumPy's sorting takes copies of a line and of its places from the system, where a trial does not see them.
     spare = np.empty(block.shape[axis] * (block.itemsize + 8), "u1") if is_trial() else None
     if is_trial() and "kth" in how:  # of longer lines
@@ -57,7 +71,7 @@ def with_places(block: Any, axis: int) -> tuple[Any, Any]:
     """The same, and where in its line each element was; equal ones keep their order."""
     block = np.moveaxis(block, axis, -1)
     spare = np.empty(block.shape[-1] * (block.itemsize + 8), "u1") if is_trial() else None  # as above
-    order = np.argsort(block, axis=-1, kind="stable")
+    order = order_along(block, -1, "stable")
     del spare
     return np.take_along_axis(block, order, -1), order
 
@@ -70,6 +84,6 @@ def sorted_parts(block: Any, axis: int, how: dict[str, Any]) -> Any:
 def places_in_order(block: Any, places: Any, axis: int) -> Any:
     """The places that belong to elements, in the order of these along an axis; equal ones keep their order."""
     spare = np.empty(block.shape[axis] * (block.itemsize + 8), "u1") if is_trial() else None  # as above
-    order = np.argsort(block, axis=axis, kind="stable")
+    order = order_along(block, axis, "stable")
     del spare
     return np.take_along_axis(places, order, axis)

@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Fold, is_trial
-from chunkflow.kernels.statistics.sorting import in_order
+from chunkflow.kernels.statistics.sorting import in_order, order_along
 
 Value = tuple[Any, ...]
 
@@ -88,7 +88,7 @@ class TopK(Selection):
         if candidates.shape[self.axis] <= number:
             return candidates.copy()
         if not isinstance(candidates, np.ndarray):
-            found = np.sort(candidates, self.axis)  # CuPy's partition does not know where NaN belongs
+            found = in_order(candidates, self.axis)  # CuPy's partition does not know where NaN belongs
         else:
             found = np.partition(candidates, -number if self.k > 0 else number - 1, self.axis)
         chosen = slice(-number, None) if self.k > 0 else slice(None, number)
@@ -123,13 +123,13 @@ class ArgTopK(Selection):
     def combine(self, left: Value, right: Value) -> Value:
         x, places = (np.concatenate(both, self.axis) for both in zip(left, right, strict=True))
         if is_trial() or not places.size or left[1].max() > right[1].min():  # else the right ones come after all others
-            order = np.argsort(places, axis=self.axis)
+            order = order_along(places, self.axis)
             x, places = (np.take_along_axis(a, order, self.axis) for a in (x, places))
         return self._selected(x, places, self.number)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         x, places = value if self.k < 0 else (np.flip(a, self.axis) for a in value)
-        found = np.take_along_axis(places, np.argsort(x, axis=self.axis, kind="stable"), self.axis)
+        found = np.take_along_axis(places, order_along(x, self.axis, "stable"), self.axis)
         return self._whole(found)
 
     def _selected(self, x: Any, places: Any, number: int) -> Value:
@@ -138,7 +138,7 @@ class ArgTopK(Selection):
             return x.copy(), places.copy()
         at = x.shape[self.axis] - number if self.k > 0 else number - 1
         # CuPy's partition does not know where NaN belongs.
-        ordered = np.partition(x, at, self.axis) if isinstance(x, np.ndarray) else np.sort(x, self.axis)
+        ordered = np.partition(x, at, self.axis) if isinstance(x, np.ndarray) else in_order(x, self.axis)
         last = ordered[(*(slice(None),) * self.axis, slice(at, at + 1))]  # of those that are wanted
         beyond, equal = x > last if self.k > 0 else x < last, x == last
         if x.dtype.kind == "f":

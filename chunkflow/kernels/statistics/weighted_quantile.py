@@ -10,6 +10,7 @@ import numpy as np
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.protocol import is_trial
 from chunkflow.kernels.statistics.quantile import along_first
+from chunkflow.kernels.statistics.sorting import order_along
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class WeightedLines:
         turn, sides = (*kept, *self.axes), (*[block.shape[a] for a in kept], -1)
         lines = block.transpose(turn).reshape(sides)
         lines = lines.astype(block.dtype.newbyteorder("="), copy=False)
-        order = np.argsort(lines, -1)
+        order = order_along(lines)
         lines = np.take_along_axis(lines, order, -1)
         missing = np.isnan(lines[..., -1]) if lines.dtype.kind == "f" else None
         share = np.take_along_axis(self._laid(weights, block).transpose(turn).reshape(sides).astype("f8"), order, -1)

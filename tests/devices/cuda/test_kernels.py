@@ -1,4 +1,4 @@
-"""The kernels that count integers, reduce segments and walk along lines, with a C++ compiler in the place of CUDA's."""
+"""The kernels that count, reduce, sort and walk along lines, with a C++ compiler in the place of CUDA's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.kernels import CTYPE_OF, built, needs_compiler
 
+from chunkflow.core.windows import Windows
 from chunkflow.devices.cuda.counting import TABLE, counter, distinct_finder
-from chunkflow.devices.cuda.lines import accumulator, weigher
+from chunkflow.devices.cuda.lines import WIDEST, accumulator, weigher, window_momenter
+from chunkflow.devices.cuda.ordering import SHARED, keyer, sorter
 from chunkflow.devices.cuda.segments import momenter, reducer
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.reductions.tiled import UFUNCS
+from chunkflow.kernels.statistics.radix_keys import to_keys
 from chunkflow.kernels.stencil.windows import weighted
 
 pytestmark = needs_compiler
@@ -29,6 +32,7 @@ using std::min;
 #define __device__
 #define __shared__ static
 #define __syncthreads()
+#define __syncwarp()
 struct { unsigned x = 0; } threadIdx;
 struct { unsigned x = 1; } blockDim;
 template <typename T> T atomicAdd(T* to, T n) { T old = *to; *to += n; return old; }
@@ -185,3 +189,88 @@ def test_weighted_windows(make: Callable[..., Any], dtype: str, data: st.DataObj
     x, weights = (rng.integers(-9, 9, n).astype(dtype) for n in (shape, width))
     x = x.T.copy().T if data.draw(st.booleans()) else x
     np.testing.assert_array_equal(weigher(make)(x, axis, weights), weighted(x, axis, weights))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1"])
+@pytest.mark.parametrize("skip", [False, True])
+@given(data=st.data())
+def test_moments_of_windows(make: Callable[..., Any], dtype: str, skip: bool, data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, max_size=2, unique=True))
+    widths = [data.draw(st.integers(1, shape[axis])) for axis in axes]
+    x = np.random.default_rng(0).integers(0, 9, shape).astype(dtype)
+    if dtype[0] == "f":
+        x[x > 6] = np.nan
+    x = x.T.copy().T if data.draw(st.booleans()) else x
+    number, mean, squares = window_momenter(make)(x, Windows(x.ndim, tuple(axes), tuple(widths)), skip=skip)
+    lines = np.lib.stride_tricks.sliding_window_view(x, widths, axes).astype("f8")
+    dims = tuple(range(x.ndim, lines.ndim))
+    there = ~np.isnan(lines) if skip else np.ones_like(lines, bool)
+    kept, count = np.where(there, lines, 0), there.sum(dims)
+    expected = kept.sum(dims) / np.maximum(count, 1)
+    off = np.where(there, lines - expected.reshape(*expected.shape, *(1,) * len(dims)), 0)
+    np.testing.assert_array_equal(number, count)
+    np.testing.assert_allclose(mean, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(squares, (off * off).sum(dims), rtol=1e-12, atol=1e-12)
+
+
+def test_moments_of_wide_windows_are_left_to_doubling(make: Callable[..., Any]) -> None:
+    x = np.ones(2 * WIDEST)
+    assert window_momenter(make)(x, Windows(1, (0,), (WIDEST + 1,)), skip=False) is None
+    assert window_momenter(make)(x + 1j, Windows(1, (0,), (2,)), skip=False) is None
+
+
+REAL = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
+
+
+def drawn_of(dtype: str, shape: Any, seed: int) -> np.ndarray:
+    """Some of everything: extremes, ties, zeros of both signs, infinities and NaN of both signs."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 9, shape).astype(dtype) if dtype[0] in "fi" else rng.integers(0, 9, shape).astype(dtype)
+    if dtype[0] == "f":
+        strange = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, np.finfo(dtype).tiny], dtype)
+    elif dtype == "?":
+        return x
+    else:
+        strange = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+    chosen = rng.random(shape) < 0.3
+    x[chosen] = rng.choice(strange, chosen.sum())
+    return x
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@given(seed=st.integers(0, 1 << 30), data=st.data())
+def test_lines_in_order(make: Callable[..., Any], dtype: str, seed: int, data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = drawn_of(dtype, shape, seed)
+    x = x.T.copy().T if data.draw(st.booleans()) else x
+    before = x.copy()
+    found, places = (sorter(make)(x, axis, places=wanted) for wanted in (False, True))
+    np.testing.assert_array_equal(x, before)
+    np.testing.assert_array_equal(found, np.sort(x, axis, kind="stable"))
+    np.testing.assert_array_equal(places, np.argsort(x, axis, kind="stable"))
+    assert (found.dtype, places.dtype) == (x.dtype, np.dtype("i8"))
+
+
+@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_the_longest_lines_that_fit(make: Callable[..., Any], dtype: str, places: bool) -> None:
+    room = SHARED // (np.dtype(dtype).itemsize + 2 * places)
+    longest = 1 << (room.bit_length() - 1)
+    x = drawn_of(dtype, (2, longest), 0)
+    expected = (np.argsort if places else np.sort)(x, -1, kind="stable")
+    np.testing.assert_array_equal(sorter(make)(x, 1, places=places), expected)
+    assert sorter(make)(np.zeros((1, longest + 1), dtype), 1, places=places) is None
+    assert sorter(make)(np.zeros((2, 9), "c8"), 1, places=places) is None
+    assert sorter(make)(np.zeros((0, 9), dtype), 1, places=places) is None
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("turned", [False, True])
+def test_keys(make: Callable[..., Any], dtype: str, turned: bool) -> None:
+    x = drawn_of(dtype, (30, 20), 1)
+    x = x.T if turned else x
+    found = keyer(make)(x)
+    assert found.dtype == np.dtype(f"u{x.itemsize}")
+    np.testing.assert_array_equal(found, to_keys(x))
