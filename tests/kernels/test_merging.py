@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.kernels.statistics.merging import Merged
+from chunkflow.kernels.statistics.merging import Merged, MergedLines
 
 DTYPES = ["f2", "f4", "f8", "i1", "u4", "i8", "?"]
 
@@ -38,6 +38,26 @@ def test_parts_are_those_of_the_whole(x: np.ndarray, length: int, step: int, at_
         np.testing.assert_array_equal(part, x[places])
         np.testing.assert_array_equal(part[np.argsort(part, kind="stable")], x[whole[side]])
         np.testing.assert_array_equal(places[np.argsort(x[places], kind="stable")], whole[side])
+
+
+@given(wholes(), st.integers(1, 80), st.integers(1, 90), st.integers(1, 90), st.integers(0, 1), st.booleans())
+def test_a_part_may_be_gathered_bit_by_bit(
+    x: np.ndarray, length: int, step: int, bit: int, axis: int, of_places: bool
+) -> None:
+    both = np.stack((x, x[::-1]))
+    pieces = [both[:, i : i + length] for i in range(0, len(x), length)]
+    orders = [np.argsort(piece, axis=1, kind="stable") for piece in pieces]
+    runs = np.concatenate([np.take_along_axis(*pair, 1) for pair in zip(pieces, orders, strict=True)], 1)
+    places = np.concatenate(orders, 1) if of_places else None
+    lines = MergedLines(runs, places, axis, length, step)
+    expected = np.argsort(both, 1, kind="stable") if of_places else np.sort(both, 1)
+    for start in range(0, len(x), step):
+        stop = min(start + step, len(x))
+        sides = [slice(i, min(i + bit, stop)) for i in range(start, stop, bit)]
+        boxes = [(slice(0, 2), side) if axis else (side, slice(0, 2)) for side in sides]
+        found = np.concatenate([lines[box] for box in reversed(boxes)], axis)
+        found = found if axis else found.T
+        np.testing.assert_array_equal(np.sort(found, 1), np.sort(expected[:, start:stop], 1))
 
 
 @pytest.mark.parametrize("values", ["random", "the same in each run", "few"])

@@ -31,10 +31,13 @@ from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, 
 from chunkflow.stores import open_source, open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
-ELEMENT = 96
-"""Bytes of the budget for each element of a run, or of a part of the result: values, places, and copies of both."""
+VALUES, PAIRS = 12, 6
+"""Bytes of the budget for each byte of a run, or of a part of the result, without places and with them.
 
-LEAST = ELEMENT << 8
+Runs of values alone are shorter than they might be, so that several are sorted at a time. Of pairs that gains nothing.
+"""
+
+LEAST = 24 << 10
 """Bytes of the budget for the shortest runs that are worth while."""
 
 
@@ -62,12 +65,13 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
         device = devices.resolve(options.device)
         room = bytes_left(options.budget, device) - device.reserve
         _check_room(LEAST, room, options, f"lines of {spec.shape[axis]} elements are sorted in runs")
-        length, sides = _length(spec, axis, room // ELEMENT), _sides(spec.shape, axis, room // ELEMENT)
+        element = PAIRS * (dtype.itemsize + spec.dtype.itemsize) if places else VALUES * dtype.itemsize
+        length, sides = _length(spec, axis, room // element), _sides(spec.shape, axis, room // element)
         made = target.describe(spec.shape, dtype, sides)
         chunk = math.prod(min(c, n) for c, n in zip(made.chunks or (), spec.shape, strict=False))
         chunks = made.chunks or (1,) * len(sides)
         sides = tuple([min(n, max(c, side // c * c)) for side, c, n in zip(sides, chunks, spec.shape, strict=True)])
-        _check_room(chunk * ELEMENT, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
+        _check_room(chunk * element, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
         scratch = Scratch(target.name, "sort")
         try:
             names = ("runs", "places") if places else ("runs",)
@@ -77,7 +81,9 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
             if is_dry():
                 return None
             runs, order = map(np.asarray, found) if places else (np.asarray(found), None)
-            lines: Any = [MergedLines(runs, each, axis, length) for each in ((None, order) if places else (None,))]
+            lines: Any = [
+                MergedLines(runs, each, axis, length, sides[axis]) for each in ((None, order) if places else (None,))
+            ]
             return execute(_merge(lines, axis, sides, options, stable=stable))
         finally:
             scratch.end()

@@ -46,19 +46,29 @@ class Merged:
         """Where each run begins in the whole array, and where the last one ends."""
         return [0, *itertools.accumulate(map(len, self.runs))]
 
-    def gathered(self, side: slice, places: Sequence[np.ndarray] | None = None) -> np.ndarray:
-        """The elements of some ranks; with `places`, where each is in the whole array, given where it is in its run."""
-        step = side.stop - side.start
-        pieces = [slice(*ends) for ends in zip(self._ends(side.start, step), self._ends(side.stop, step), strict=True)]
-        if places is None:
-            return np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
-        each = zip(places, pieces, self.starts, strict=False)
-        return np.concatenate([place[piece] + start for place, piece, start in each])
+    def gathered(
+        self, side: slice, places: Sequence[np.ndarray] | None = None, *, part: slice | None = None
+    ) -> np.ndarray:
+        """The elements of some ranks; with `places`, where each is in the whole array, given where it is in its run.
 
-    def _ends(self, rank: int, step: int) -> Sequence[int] | np.ndarray:
+        Of a `part` that is gathered bit by bit, `side` is one of these: a place in the part is no rank then.
+        """
+        part = part or side
+        step = part.stop - part.start
+        begins, ends = self._ends(part.start, step), self._ends(part.stop, step)
+        before = np.cumsum(ends - begins) - (ends - begins)  # elements of the part that earlier runs have
+        low, high = (np.clip(begins + (at - part.start - before), begins, ends) for at in (side.start, side.stop))
+        some = np.flatnonzero(low < high).tolist()
+        pieces = [(run, slice(low[run], high[run])) for run in some]
+        if places is None:
+            return np.concatenate([self.runs[run][piece] for run, piece in pieces] or [self.runs[0][:0]])
+        each = [places[run][piece] + self.starts[run] for run, piece in pieces]
+        return np.concatenate(each or [places[0][:0]])
+
+    def _ends(self, rank: int, step: int) -> np.ndarray:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
         if rank in (0, self.starts[-1]):
-            return [len(run) if rank else 0 for run in self.runs]
+            return np.array([len(run) if rank else 0 for run in self.runs])
         with self._lock:
             if rank not in self._known:
                 most = rank + step * max(1, min(self.at_once, PLACES // len(self.runs)))
@@ -148,12 +158,15 @@ class MergedLines:
         Where in its piece each element was; then the places in the whole lines are given instead.
     axis, length : int
         Of the result, and of the pieces.
+    step : int
+        Elements of a part along the axis. Bits of a part hold it together, in no order.
     """
 
     runs: np.ndarray
     places: np.ndarray | None
     axis: int
     length: int
+    step: int
     _lines: dict[Shape, Merged] = field(default_factory=dict)
 
     @property
@@ -171,7 +184,10 @@ class MergedLines:
         """A part. It is quickest to ask for one after the other along the lines."""
         found = np.empty(shape_of(box), self.dtype)
         begin = [side.start for axis, side in enumerate(box) if axis != self.axis]
-        rows = np.moveaxis(found, self.axis, -1)
+        rows, side = np.moveaxis(found, self.axis, -1), box[self.axis]
+        start = side.start // self.step * self.step
+        part = slice(start, min(start + self.step, self.shape[self.axis]))
+        part = part if side.stop <= part.stop else side
         wanted = {index: tuple(map(operator.add, begin, index)) for index in np.ndindex(*rows.shape[:-1])}
         lines = self._lines  # other threads may put others in its place
         if [*wanted.values()] != [*lines]:
@@ -179,7 +195,7 @@ class MergedLines:
             self._lines = lines = {line: Merged(self._pieces(self.runs, line), at_once) for line in wanted.values()}
         for index, line in wanted.items():
             places = None if self.places is None else self._pieces(self.places, line)
-            rows[index] = lines[line].gathered(box[self.axis], places)
+            rows[index] = lines[line].gathered(side, places, part=part)
         return found
 
     def _pieces(self, array: np.ndarray, line: Shape) -> list[np.ndarray]:
