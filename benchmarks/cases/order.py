@@ -130,6 +130,8 @@ def cases(bench: Bench) -> Iterator[Case]:
             lambda: cf.mode(whole, axis=-1, **options)[0],
             lambda: modes(whole),
             lambda: lazy(whole).map_blocks(modes, drop_axis=2, dtype=whole.dtype),
+            arrays=(whole,),
+            cupy=modes_by,
             needs=("scipy",),
         ),
         "histogram2d": Beside(
@@ -206,6 +208,18 @@ def summed_by(xp: Any, values: Any, by: Any, func: str) -> Any:
     if func == "nanmean":
         return xp.moveaxis(means, 0, -1)
     return xp.moveaxis(added(xp.where(there, (values - means[by]) ** 2, 0)) / counts, 0, -1)
+
+
+def modes_by(xp: Any, values: Any) -> Any:
+    """The most frequent element of each line along the last axis, the smallest of several: by the lengths of runs."""
+    ordered = xp.sort(values)
+    first = xp.ones(ordered.shape, bool)
+    first[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    starts = xp.flatnonzero(first)
+    lengths = xp.zeros(ordered.size, "i4")
+    lengths[starts] = xp.diff(starts, append=xp.asarray([ordered.size]))
+    best = lengths.reshape(ordered.shape).argmax(-1)
+    return xp.take_along_axis(ordered, best[..., None], -1)[..., 0]
 
 
 def weighted_by(xp: Any, values: Any, weights: Any, q: float) -> Any:
