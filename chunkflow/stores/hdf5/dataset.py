@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, shape_of, shift, whole
+from chunkflow.core.grid import Region, Shape, shape_of, shift, whole, within
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
@@ -41,6 +41,7 @@ from chunkflow.stores.hdf5.facts import (
 )
 from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index
+from chunkflow.stores.hdf5.together import SMALL, read_together, slabs
 from chunkflow.stores.identity import Guard
 from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.paths import hdf5_parts
@@ -202,11 +203,20 @@ class Hdf5Source(Unviewed):
                 self._through_h5py(region, out)
                 return
             index = self._index or self._learn()
-            for part in touched(region, self._facts.chunks or ()):
-                with named(f"chunk {part.chunk}"):
-                    self._read(self._chain, index, part, region, out[part.place])
+            if self._fd is None or self._chain.nbytes > SMALL:
+                self._one_by_one(self._chain, index, region, out)
+                return
+            for slab in slabs(region, self._facts.chunks or (), self._chain.nbytes):
+                into = out[within(slab, region)]
+                if not read_together(self._fd, index, self._chain, self._facts, slab, into):
+                    self._one_by_one(self._chain, index, slab, into)
         except Exception as error:
             raise unread(region, self.spec.name, error, what="of the HDF5 dataset") from error
+
+    def _one_by_one(self, chain: FilterPipeline, index: Index, region: Region, out: np.ndarray) -> None:
+        for part in touched(region, self._facts.chunks or ()):
+            with named(f"chunk {part.chunk}"):
+                self._read(chain, index, part, region, out[part.place])
 
     @property
     def checksums(self) -> str:

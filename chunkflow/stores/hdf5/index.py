@@ -25,28 +25,30 @@ class Index:
         self._chunks = tuple(dataset.chunks)
         self._counts = tuple(count(n, c) for n, c in zip(dataset.shape, self._chunks, strict=True))
         # Drivers of several files count addresses from beyond 2**63 on.
-        self._keys, self._addresses, self._sizes, self._masks = array("q"), array("Q"), array("q"), array("I")
+        corners, addresses, sizes, masks = array("q"), array("Q"), array("q"), array("I")
+
+        def add(info: Any) -> None:
+            if info.byte_offset is not None:
+                corners.extend(info.chunk_offset)
+                addresses.append(info.byte_offset)
+                sizes.append(info.size)
+                masks.append(info.filter_mask)
+
         if hasattr(dataset.id, "chunk_iter"):
-            dataset.id.chunk_iter(self._add)
+            dataset.id.chunk_iter(add)
         else:  # HDF5 before 1.12.3
             for number in range(dataset.id.get_num_chunks()):
-                self._add(dataset.id.get_chunk_info(number))
-        order = np.argsort(np.frombuffer(self._keys, "q") if self._keys else [], kind="stable")
-        self._keys, self._addresses, self._sizes, self._masks = (
-            array(column.typecode, np.asarray(column)[order].tobytes() if len(column) else b"")
-            for column in (self._keys, self._addresses, self._sizes, self._masks)
+                add(dataset.id.get_chunk_info(number))
+        indices = np.asarray(corners).reshape(-1, len(self._chunks)) // self._chunks
+        inside = np.flatnonzero((indices < self._counts).all(1))
+        keys = self._key(indices[inside].T)
+        order = np.argsort(keys, kind="stable")
+        self._keys = array("q", keys[order].tobytes())
+        self._addresses, self._sizes, self._masks = (
+            array(column.typecode, np.asarray(column)[inside[order]].tobytes()) for column in (addresses, sizes, masks)
         )
 
-    def _add(self, info: Any) -> None:
-        index = [offset // side for offset, side in zip(info.chunk_offset, self._chunks, strict=True)]
-        if info.byte_offset is None or any(i >= n for i, n in zip(index, self._counts, strict=True)):
-            return
-        self._keys.append(self._key(index))
-        self._addresses.append(info.byte_offset)
-        self._sizes.append(info.size)
-        self._masks.append(info.filter_mask)
-
-    def _key(self, index: Sequence[int]) -> int:
+    def _key(self, index: Sequence[Any]) -> Any:
         key = 0
         for i, n in zip(index, self._counts, strict=True):
             key = key * n + i
@@ -59,6 +61,16 @@ class Index:
         if row == len(self._keys) or self._keys[row] != key:
             return None
         return ChunkLocation(self._addresses[row], self._sizes[row], self._masks[row])
+
+    def places(self, firsts: Sequence[int], grid: Sequence[int]) -> list[ChunkLocation] | None:
+        """Places of a box of so many chunks along each axis; None if one of them was never written."""
+        keys = np.asarray(self._key(np.ix_(*map(range, firsts, np.add(firsts, grid))))).reshape(-1)
+        known = np.asarray(self._keys)
+        rows = known.searchsorted(keys)
+        if rows[-1] == len(known) or (known[rows] != keys).any():
+            return None
+        columns = (np.asarray(column)[rows].tolist() for column in (self._addresses, self._sizes, self._masks))
+        return [ChunkLocation(*place) for place in zip(*columns, strict=True)]
 
 
 def full_chunk(block: np.ndarray, inner: Region, chunks: Shape, dtype: np.dtype, fill: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import struct
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numcodecs
 import numpy as np
@@ -20,6 +21,7 @@ import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, SourceNotFoundError
 from chunkflow.stores import open_source, open_target
+from chunkflow.stores.file.strided import pread
 from chunkflow.stores.paths import located
 from chunkflow.testing import filled
 
@@ -543,3 +545,40 @@ def test_a_file_that_cannot_be_closed_hides_no_error(
     else:
         with pytest.raises(SourceNotFoundError, match="other"):
             cf.copy(f"{tmp_path}/x.h5:/other", device="cpu")
+
+
+@given(data=st.data())
+def test_many_small_chunks_are_read_together(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By another program's order in the file, with gaps, edges and filters, any region is h5py's."""
+    path = tmp_path_factory.mktemp("small") / "x.h5"
+    shape = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    chunks = tuple(data.draw(st.integers(1, min(n, 5))) for n in shape)
+    how = data.draw(st.sampled_from([{}, {"compression": "gzip"}, {"shuffle": True, "compression": 1}]))
+    x = np.random.default_rng(0).integers(0, 9, shape).astype(data.draw(st.sampled_from(["f4", ">i2", "u1"])))
+    rows = list(range(0, shape[0], chunks[0]))
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", shape, x.dtype, chunks=chunks, fillvalue=7, **how)
+        for row in data.draw(st.permutations(rows)):
+            if data.draw(st.integers(0, 9)):
+                made[row : row + chunks[0]] = x[row : row + chunks[0]]
+            if data.draw(st.booleans()):
+                file.create_dataset(f"between{row}", data=np.arange(data.draw(st.integers(1, 99))))
+    sides = [data.draw(st.integers(0, n - 1)) for n in shape]
+    box = tuple(slice(low, data.draw(st.integers(low + 1, n))) for low, n in zip(sides, shape, strict=True))
+    with h5py.File(path) as file:
+        expected = file["x"][box]
+    with patch("chunkflow.stores.hdf5.together.MOST", data.draw(st.sampled_from([1, 200, 1 << 17]))):
+        np.testing.assert_array_equal(cf.open(f"{path}:/x")[box].compute(device="cpu"), expected)
+
+
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}])
+def test_small_chunks_take_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filters: Any) -> None:
+    x = np.arange(4096.0).reshape(512, 8)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=x, chunks=(2, 4), **filters)
+    reads: list[int] = []
+    monkeypatch.setattr(
+        "chunkflow.stores.hdf5.together.pread", lambda fd, at, into: (reads.append(at), pread(fd, at, into))
+    )
+    np.testing.assert_array_equal(cf.copy(tmp_path / "x.h5", device="cpu"), x)
+    assert 1 <= len(reads) <= 64  # of 512 chunks: HDF5 puts its index between them
