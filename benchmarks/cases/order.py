@@ -31,7 +31,7 @@ def cases(bench: Bench) -> Iterator[Case]:
     line, weights = x.reshape(-1), 1 + np.random.default_rng(1).random(len(x))
     labels = np.arange(len(x)) % GROUPS
     out, longer, options = np.empty_like(x), np.empty_like(line), bench.options
-    pieces = {**options, "budget": max(1 << 20, line.nbytes // LONG)}
+    pieces = {**options, "budget": max(128 << 20 if bench.is_gpu else 1 << 20, line.nbytes // LONG)}
     boxes: dict[str, Any] = {"bins": BINS, "range": [RANGE] * 2}
     few: dict[str, Any] = {"bins": 16, "range": [RANGE] * 3}
     middle = len(x) // 2
