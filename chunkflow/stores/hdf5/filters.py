@@ -128,23 +128,45 @@ class FilterPipeline:
         of the array: HDF5 can be told not to filter such chunks, and then says so nowhere. `NotDirectError` if only
         HDF5 can decode the chunk.
         """
-        assert self.steps is not None
-        steps = [step for i, step in enumerate(self.steps) if not place.mask >> i & 1]
-        sizes = sizes_between(steps, self.nbytes)
-        if steps and partial and place.size == self.nbytes:
-            raise NotDirectError("a chunk beyond the edge, which may not be filtered")
-        # What cannot be compressed grows a little.
-        if place.size > 2 * self.nbytes + 4096 if sizes[-1] is None else place.size != sizes[-1]:
-            raise ChunkError(f"a chunk of {self.nbytes} bytes is stored in {place.size}")
+        steps, sizes = self._checked(place, partial=partial)
         if not steps:
             read(out)
             return
         raw = np.empty(place.size, np.uint8)
         read(raw)
+        self._undo(raw, steps, sizes, out)
+
+    def decode_bytes(self, place: ChunkLocation, raw: np.ndarray, out: np.ndarray, *, partial: bool) -> None:
+        """The same of a chunk's bytes."""
+        steps, sizes = self._checked(place, partial=partial)
+        if steps:
+            self._undo(raw, steps, sizes, out)
+        else:
+            out[...] = raw
+
+    def _checked(self, place: ChunkLocation, *, partial: bool) -> tuple[tuple[Codec, ...], tuple[int | None, ...]]:
+        """The steps that a chunk went through, and the bytes between them."""
+        assert self.steps is not None
+        steps, sizes = self.steps, self._sizes
+        if place.mask:
+            steps = tuple([step for i, step in enumerate(steps) if not place.mask >> i & 1])
+            sizes = sizes_between(steps, self.nbytes)
+        if steps and partial and place.size == self.nbytes:
+            raise NotDirectError("a chunk beyond the edge, which may not be filtered")
+        # What cannot be compressed grows a little.
+        if place.size > 2 * self.nbytes + 4096 if sizes[-1] is None else place.size != sizes[-1]:
+            raise ChunkError(f"a chunk of {self.nbytes} bytes is stored in {place.size}")
+        return steps, sizes
+
+    def _undo(self, raw: np.ndarray, steps: tuple[Codec, ...], sizes: tuple[int | None, ...], out: np.ndarray) -> None:
         try:
             decoded(raw, steps, sizes, out)
         except ChunkError as error:
             raise ChunkError(f"a chunk of {self.nbytes} bytes: {error}") from error
+
+    @cached_property
+    def _sizes(self) -> tuple[int | None, ...]:
+        return sizes_between(self.steps or (), self.nbytes)
 
     def check(self, size: int, mask: int, load: Callable[[], Any], *, partial: bool) -> None:
         """Raise if a chunk of `size` bytes, which `load` gives, would make HDF5 decode more than the chunk has.

@@ -89,8 +89,7 @@ def _decoded(fd: int, chain: FilterPipeline, places: list[ChunkLocation], partia
         return sliding_window_view(raw, chain.nbytes)[begins]
     data = np.empty((len(places), chain.nbytes), np.uint8)
     for row, place, begin, sticks_out in zip(data, places, begins, partial, strict=True):
-        piece = raw[begin : begin + place.size]
-        chain.decode(place, lambda into, piece=piece: np.copyto(into, piece), row, partial=sticks_out)  # type: ignore[misc]
+        chain.decode_bytes(place, raw[begin : begin + place.size], row, partial=sticks_out)
     return data
 
 
