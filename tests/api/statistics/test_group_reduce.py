@@ -167,6 +167,7 @@ def test_order_statistics_of_groups(x: np.ndarray, by: np.ndarray, name: str, q:
     np.testing.assert_allclose(got, np.stack(right, axis=-1), rtol=1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("place", CHECKING, ids=str)
 @pytest.mark.parametrize(
     "names",
@@ -272,6 +273,7 @@ def test_objects_of_several_kinds_are_refused(labels: Any) -> None:
         cf.groupby_reduce(np.arange(float(len(labels))), labels, func="sum", device="cpu")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["i8", ">i4", "f8", "U3", "M8[h]", "two", "list", "object"])
 @pytest.mark.parametrize("expected_groups", [None, "given"])
 def test_long_labels_in_memory_count_in_the_budget(kind: str, expected_groups: Any, tmp_path: Path) -> None:
