@@ -118,7 +118,7 @@ class Runner:
         """Run the cases of a file and print their tables."""
         with self.bench(name) as bench:
             memory, only = not self.options.no_memory, self.options.only
-            for one in run_file(name, bench, stages=ROWS[name].standard, memory=memory, only=only):
+            for one in run_file(name, bench, stages=ROWS[name].standard or ROWS[name].staged, memory=memory, only=only):
                 if isinstance(one, Listing):
                     print(f"\n{report.listed(one)}", flush=True)
                     if self.options.plots and one.curves:

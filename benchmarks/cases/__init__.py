@@ -26,6 +26,7 @@ class Row:
     gib: float = 16
     repeats: int = 3
     device: str | None = None  # the only one it is for
+    staged: bool = False  # whether the times of stages are told, as of standard ones
     settings: Mapping[str, Any] = field(default_factory=dict)  # those that --set can change
 
 
@@ -61,6 +62,12 @@ ROWS: dict[str, Row] = {
     "order": Row(
         "sorts, distinct values, groups, quantiles", f"NumPy; on a GPU {LINK}", FASTER, "NumPy, flox, dask", gib=0.125
     ),
+    "operations": Row(
+        *("every kind of operation, of data in memory", "the slowest of moving and computing", "0.6 of it"),
+        *("NumPy, CuPy, dask",),
+        gib=0.125,
+        staged=True,
+    ),
     "gpus": Row(
         "map, product and sum by a worker a GPU", "the GPUs", "-", "one GPU", gib=2, settings={"gpus": 0, "side": 0}
     ),
@@ -69,7 +76,7 @@ ROWS: dict[str, Row] = {
     "storage": _on_cpu("maps of one and three arrays by storage", "-", FASTER, "NumPy, dask in four sizes", 0.5, 5),
     "overhead": _on_cpu("what a run and a block cost", "NumPy", "-", "dask", 0.004, 15),
     "block_sizes": _on_cpu("the same maps by size of a block", "the size chosen", "-", "-", 0.5, 5),
-    "operations": _on_cpu("five operations on zarr, two budgets", "-", FASTER, "dask, cubed", 0.5),
+    "frameworks": _on_cpu("five operations on zarr, two budgets", "-", FASTER, "dask, cubed", 0.5),
     "passes": _on_cpu("two and three results of an energy", "-", FASTER, "dask, cubed, blosc2", 27 / 128),
     "quantiles": _on_cpu("three exact quantiles", "NumPy in memory", "-", "NumPy, dask", 27 / 128),
     "rechunk": _on_cpu("zarr from slabs to columns, two budgets", "-", FASTER, "dask, cubed", 27 / 128),

@@ -1,164 +1,266 @@
-"""Reductions, a stencil and a product on the CPU, all zarr, beside dask's threaded scheduler and cubed.
+"""Every kind of operation beside its roofline, by data in memory: what bounds it at least, measured in the same run.
 
-All read the same arrays with the same chunks, and write what is large to zarr. Results are compared with NumPy's; peak
-memory is measured in a process of its own for each contender.
+An operation must move its arrays and its result over the link, or through memory, and compute as long as the kernel
+does with all in device memory; on the CPU, as long as NumPy does, shared out to all cores. The slowest is the limit.
 """
 
 from __future__ import annotations
 
-import importlib
-import math
-import shutil
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
+from numpy.lib.stride_tricks import sliding_window_view
 
 import chunkflow as cf
-from benchmarks.case import OURS, Bench, Case
-from benchmarks.data import blur, cube_side
-from benchmarks.peers.streams import cubed_spec
+from benchmarks.beside import CUPY, DASK, NUMPY, alike, computed, dask_array, each, on_host
+from benchmarks.case import OURS, Bench, Case, Goal
 from benchmarks.probe import installed
+from benchmarks.timing import median_seconds
 
-CHUNKS = (128, 128, 128)
-SQUARE = (1024, 1024)
-STENCIL = "7-point stencil"
-SMALL = "64 MB"
-"""A budget that leaves a run less memory than it would take by itself."""
-
-Runs = dict[str, Callable[[], Any]]
+LABELS = 12
+KERNEL = np.hanning(9).astype("f4")
 
 
-class Arrays:
-    """The arrays, and what each contender does with them."""
+@dataclass(frozen=True)
+class Operation:
+    """A function of a library, which has NumPy's names, and of arrays with these names of `Data`.
 
-    def __init__(self, directory: Path, side: int) -> None:
-        self.directory, self.side = directory, side
-        self.n = min(4096, max(256, round(math.sqrt(side**3) / 3) // 256 * 256))
-        if not Path(self.path("b")).exists():
-            self.create()
+    `ours` is for those that are spelled otherwise, and `dask` says whether dask is given the function too.
+    """
 
-    def create(self) -> None:
-        """Make the data: noise over a gradient."""
-        rng = np.random.default_rng(0)
-        x = zarr.create_array(self.path("x"), shape=(self.side,) * 3, dtype="f4", chunks=CHUNKS)
-        for start in range(0, self.side, CHUNKS[0]):
-            block = rng.standard_normal((min(CHUNKS[0], self.side - start), self.side, self.side), dtype="f4")
-            x[start : start + CHUNKS[0]] = block + np.float32(start)
-        for name in "ab":
-            array = zarr.create_array(self.path(name), shape=(self.n, self.n), dtype="f4", chunks=SQUARE)
-            array[...] = rng.standard_normal((self.n, self.n), dtype="f4")
+    of: Callable[..., Any]
+    arrays: tuple[str, ...] = ("f4",)
+    ours: Callable[..., Any] | None = None
+    dask: bool = True
+    tolerance: float = 1e-3
 
-    def path(self, name: str) -> str:
-        return str(self.directory / f"{name}.zarr")
 
-    def out(self, name: str) -> str:
-        """Where a result goes; what was there is removed."""
-        shutil.rmtree(self.path(name), ignore_errors=True)
-        return self.path(name)
+def _run(lazy: Any, out: Any = None, **options: Any) -> Any:
+    return lazy.compute(**options) if out is None else cf.store(lazy, out, **options)
 
-    def chunkflow(self, **options: Any) -> Runs:
-        x, a, b = self.path("x"), self.path("a"), self.path("b")
-        options["device"] = "cpu"
-        halo: dict[str, Any] = {"depth": 1, "boundary": "nearest", "trim": False}
+
+def _reductions() -> Mapping[str, Operation]:
+    return {
+        "sum": Operation(lambda xp, a: xp.sum(a)),
+        "mean, axis 0": Operation(lambda xp, a: xp.mean(a, axis=0)),
+        "mean, axis 1": Operation(lambda xp, a: xp.mean(a, axis=1)),
+        "mean, axis 2": Operation(lambda xp, a: xp.mean(a, axis=2)),
+        "var": Operation(lambda xp, a: xp.var(a)),
+        "std, axis 0": Operation(lambda xp, a: xp.std(a, axis=0)),
+        "min, axis 2": Operation(lambda xp, a: xp.min(a, axis=2)),
+        "max": Operation(lambda xp, a: xp.max(a)),
+        "argmax, axis 0": Operation(lambda xp, a: xp.argmax(a, axis=0)),
+        "any": Operation(lambda xp, a: xp.any(a > 1e9)),
+        "count_nonzero": Operation(lambda xp, a: xp.count_nonzero(a)),
+        "nanmean, axis 0": Operation(lambda xp, a: xp.nanmean(a, axis=0), ("holes",)),
+        "nanmax": Operation(lambda xp, a: xp.nanmax(a), ("holes",)),
+        "median, axis 0": Operation(lambda xp, a: xp.median(a, axis=0), dask=False),
+        "quantile, axis 0": Operation(lambda xp, a: xp.quantile(a, 0.3, axis=0), dask=False),
+        "quantiles of all": Operation(
+            lambda xp, a: xp.quantile(a.reshape(-1), xp.asarray([0.1, 0.5, 0.9])),
+            ours=lambda a, **o: cf.quantile(a, [0.1, 0.5, 0.9], **o),
+            dask=False,
+        ),
+        "sum of float64": Operation(lambda xp, a: xp.sum(a), ("f8",)),
+        "sum of float16": Operation(lambda xp, a: xp.sum(a, dtype="f4"), ("f2",)),
+        "sum of complex64": Operation(lambda xp, a: xp.sum(a), ("c8",)),
+        "sum of int16": Operation(lambda xp, a: xp.sum(a, dtype="i8"), ("i2",)),
+        "sum of uint8": Operation(lambda xp, a: xp.sum(a, dtype="i8"), ("u1",)),
+        "sum of Fortran's order": Operation(lambda xp, a: xp.sum(a, axis=0), ("fortran",)),
+        "sum of every other column": Operation(lambda xp, a: xp.sum(a), ("strided",)),
+    }
+
+
+def _elements() -> Mapping[str, Operation]:
+    return {
+        "a + 1": Operation(lambda xp, a: a + np.float32(1)),
+        "sqrt(abs(a)) * 2 + 1": Operation(lambda xp, a: xp.sqrt(xp.abs(a)) * np.float32(2) + np.float32(1)),
+        "exp": Operation(lambda xp, a: xp.exp(a / np.float32(8))),
+        "a * b": Operation(lambda xp, a, b: a * b, ("f4", "holes")),
+        "where": Operation(lambda xp, a: xp.where(a > 4, a, np.float32(0))),
+        "clip": Operation(lambda xp, a: xp.clip(a, 2, 6)),
+        "isnan": Operation(lambda xp, a: xp.isnan(a), ("holes",)),
+        "astype float16": Operation(lambda xp, a: a.astype("f2")),
+        "astype float64": Operation(lambda xp, a: a.astype("f8")),
+    }
+
+
+def _moved() -> Mapping[str, Operation]:
+    return {
+        "transpose (2, 1, 0)": Operation(lambda xp, a: xp.transpose(a, (2, 1, 0))),
+        "transpose (0, 2, 1)": Operation(lambda xp, a: xp.transpose(a, (0, 2, 1))),
+        "flip, axis 0": Operation(lambda xp, a: xp.flip(a, axis=0)),
+        "flip, axis 2": Operation(lambda xp, a: xp.flip(a, axis=2)),
+        "roll": Operation(lambda xp, a: xp.roll(a, 5, axis=1)),
+        "pad": Operation(lambda xp, a: xp.pad(a, 1)),
+        "concatenate": Operation(lambda xp, a, b: xp.concatenate([a, b], axis=1), ("f4", "holes")),
+        "stack": Operation(lambda xp, a, b: xp.stack([a, b], axis=-1), ("f4", "holes")),
+        "repeat": Operation(lambda xp, a: xp.repeat(a, 2, axis=1), ("half",)),
+        "tile": Operation(lambda xp, a: xp.tile(a, (1, 2, 1)), ("half",)),
+        "rows of a list": Operation(lambda xp, a: a[::-3]),
+        "columns of a list": Operation(lambda xp, a: xp.take(a, xp.arange(0, a.shape[2], 3), axis=2), dask=False),
+    }
+
+
+def _ordered() -> Mapping[str, Operation]:
+    edges = np.linspace(-8, 16, 65, dtype="f4")
+    return {
+        "sort": Operation(lambda xp, a: xp.sort(a, axis=-1), dask=False),
+        "argsort": Operation(lambda xp, a: xp.argsort(a, axis=-1), dask=False),
+        "topk": Operation(
+            lambda xp, a: xp.sort(a, axis=-1)[..., :-11:-1], ours=lambda a, **o: cf.topk(a, 10, **o), dask=False
+        ),
+        "histogram": Operation(lambda xp, a: xp.histogram(a, bins=256, range=(-8, 16))[0]),
+        "bincount": Operation(
+            lambda xp, a: xp.bincount(a.reshape(-1), minlength=256),
+            ("u1",),
+            ours=lambda a, **o: cf.bincount(a.reshape(-1), minlength=256, **o),
+        ),
+        "digitize": Operation(lambda xp, a: xp.digitize(a, xp.asarray(edges)), dask=False),
+        "unique": Operation(lambda xp, a: xp.unique(a), ("i2",), ours=lambda a, **o: cf.unique(a, **o)),
+        "cumsum, axis 0": Operation(lambda xp, a: xp.cumsum(a, axis=0)),
+        "cumsum, axis 2": Operation(lambda xp, a: xp.cumsum(a, axis=2)),
+        "diff, axis 1": Operation(lambda xp, a: xp.diff(a, axis=1)),
+        "gradient, axis 0": Operation(lambda xp, a: xp.gradient(a, axis=0)),
+        "trapezoid": Operation(lambda xp, a: xp.trapezoid(a, axis=0), dask=False),
+        "moving mean": Operation(
+            lambda xp, a: xp.mean(xp.lib.stride_tricks.sliding_window_view(a, 7, 0), axis=-1),
+            ours=lambda a, **o: _run(np.mean(sliding_window_view(cf.open(a), 7, 0), axis=-1), **o),
+        ),
+        "convolve a line": Operation(
+            lambda xp, a: xp.convolve(a.reshape(-1), xp.asarray(KERNEL), "same"),
+            ours=lambda a, **o: _run(np.convolve(cf.open(a.reshape(-1)), KERNEL, "same"), **o),
+            dask=False,
+        ),
+    }
+
+
+def _combined() -> Mapping[str, Operation]:
+    return {
+        "matmul": Operation(lambda xp, m: xp.matmul(m, m), ("matrix",)),
+        "einsum": Operation(lambda xp, a: xp.einsum("ijk,ijk->ij", a, a)),
+        "tensordot": Operation(lambda xp, a: xp.tensordot(a, a, axes=([0, 1], [0, 1])), ("half",)),
+        "cov": Operation(lambda xp, m: xp.cov(m), ("matrix",)),
+        "rfft": Operation(
+            lambda xp, a: xp.fft.rfft(a, axis=-1), ours=lambda a, **o: cf.fft.rfft(a, axis=-1, **o), dask=False
+        ),
+        "fftn": Operation(lambda xp, a: xp.fft.fftn(a), ("c8",), ours=lambda a, **o: cf.fft.fftn(a, **o), dask=False),
+    }
+
+
+GROUPS = {
+    "reductions": _reductions,
+    "elements": _elements,
+    "moved": _moved,
+    "ordered": _ordered,
+    "combined": _combined,
+}
+
+
+class Data:
+    """Arrays of as many bytes as `gib` says, each made once."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.nbytes, self.rng = int(bench.gib * 2**30), np.random.default_rng(0)
+        self.made = cache(self._made)
+
+    def _made(self, name: str) -> np.ndarray:
+        if name in ("f4", "f8", "f2", "c8", "u1", "i2"):
+            return (3 * self._noise(np.dtype(name).itemsize) + 4).clip(-8, 15.9).astype(name)
+        x = self.made("f4")
         return {
-            "sum": lambda: cf.sum(x, **options),
-            "mean, axis 0": lambda: cf.mean(x, axis=0, **options),
-            "var": lambda: cf.var(x, **options),
-            STENCIL: lambda: cf.map_overlap(blur, x, out=self.out("y"), **halo, **options),
-            "product": lambda: cf.matmul(a, b, out=self.out("c"), **options),
-        }
+            "holes": lambda: np.where(x > 9, np.float32(np.nan), x),
+            "half": lambda: x[: max(1, len(x) // 2)],
+            "fortran": lambda: np.asfortranarray(x),
+            "strided": lambda: np.concatenate((x, x), axis=-1)[..., ::2],
+            "matrix": lambda: x.reshape(-1)[: (side := int(min(x.size, 1 << 24) ** 0.5)) ** 2].reshape(side, side),
+        }[name]()
 
-    def dask(self) -> Runs:
-        dask, da = importlib.import_module("dask"), importlib.import_module("dask.array")
-
-        def x() -> Any:
-            return da.from_zarr(self.path("x"))
-
-        def matrices() -> list[Any]:
-            return [da.from_zarr(self.path(name)) for name in "ab"]
-
-        def store(lazy: Any, name: str) -> None:
-            lazy.to_zarr(self.out(name))
-
-        def stencil() -> Any:
-            return da.map_overlap(blur, x(), depth=1, boundary="nearest", trim=False, dtype="f4")
-
-        def threaded(run: Callable[[], Any]) -> Callable[[], Any]:
-            def with_threads() -> Any:
-                with dask.config.set(scheduler="threads"):
-                    return run()
-
-            return with_threads
-
-        runs: Runs = {
-            "sum": lambda: x().sum().compute(),
-            "mean, axis 0": lambda: x().mean(axis=0).compute(),
-            "var": lambda: x().var().compute(),
-            STENCIL: lambda: store(stencil(), "y"),
-            "product": lambda: store(da.matmul(*matrices()), "c"),
-        }
-        return {name: threaded(run) for name, run in runs.items()}
-
-    def cubed(self) -> Runs:
-        cubed, xp = importlib.import_module("cubed"), importlib.import_module("cubed.array_api")
-        spec = cubed_spec(self.directory)
-
-        def x() -> Any:
-            return cubed.from_zarr(self.path("x"), spec=spec)
-
-        def product() -> None:
-            a, b = (cubed.from_zarr(self.path(name), spec=spec) for name in "ab")
-            cubed.to_zarr(xp.matmul(a, b), self.out("c"))
-
-        def stencil() -> None:
-            y = cubed.map_overlap(blur, x(), dtype=np.float32, chunks=x().chunks, depth=1, boundary=0, trim=False)
-            cubed.to_zarr(y, self.out("y"))
-
-        return {
-            "sum": lambda: xp.sum(x()).compute(),
-            "mean, axis 0": lambda: xp.mean(x(), axis=0).compute(),
-            "var": lambda: xp.var(x()).compute(),
-            STENCIL: stencil,
-            "product": product,
-        }
-
-    def expected(self, name: str) -> Any:
-        """What NumPy makes of it, in float64 where it is small."""
-        if name == "product":
-            return np.matmul(*(zarr.open_array(self.path(name), mode="r")[...] for name in "ab"))
-        x = zarr.open_array(self.path("x"), mode="r")[...]
-        if name == STENCIL:
-            return blur(x)  # inside, where no boundary matters
-        return x.mean(axis=0, dtype="f8") if name.startswith("mean") else getattr(x, name)(dtype="f8")
-
-    def result(self, name: str, returned: Any) -> np.ndarray:
-        if name == STENCIL:
-            return np.asarray(zarr.open_array(self.path("y"), mode="r")[1:-1, 1:-1, 1:-1])
-        if name == "product":
-            return np.asarray(zarr.open_array(self.path("c"), mode="r")[...])
-        return np.asarray(returned)
+    def _noise(self, itemsize: int) -> np.ndarray:
+        side = max(8, round((self.nbytes / itemsize) ** (1 / 3)) // 8 * 8)
+        base = self.rng.standard_normal((min(side, 16), side, side), dtype="f4")
+        return np.concatenate([base] * -(-side // len(base)))[:side]
 
 
 def cases(bench: Bench) -> Iterator[Case]:
     """One for each operation."""
-    arrays = Arrays(bench.directory, cube_side(bench.gib, CHUNKS[0]))
-    there, missing = installed("dask", "cubed")
-    everyone = {OURS: arrays.chunkflow(), f"chunkflow, {SMALL}": arrays.chunkflow(budget=SMALL)}
-    everyone |= {name: getattr(arrays, name)() for name in there}
-    for name in everyone[OURS]:
-        runs = {contender: operations[name] for contender, operations in everyone.items()}
-        if name == "product":
-            what, amount, unit = f"matrices of {arrays.n}^2 in chunks of {SQUARE}", 2 * arrays.n**3 / 1e12, "TFLOP/s"
-        else:
-            what, amount, unit = f"{arrays.side}^3 in chunks of {CHUNKS}", 4 * arrays.side**3 / 1e9, "GB/s"
-        expected = cache(arrays.expected)
+    data, cores = Data(bench), len(os.sched_getaffinity(0))
+    for group in GROUPS.values():
+        for name, operation in group().items():
+            arrays = [data.made(each) for each in operation.arrays]
+            yield _case(bench, name, operation, arrays, cores)
+            bench.accelerator.free()
 
-        def check(_: str, returned: Any, name: str = name, expected: Callable[[str], Any] = expected) -> None:
-            np.testing.assert_allclose(arrays.result(name, returned), expected(name), rtol=1e-3, atol=1e-3)
 
-        full = f"operations, {name}"
-        yield Case(full, what, amount, runs, check, None, unit=unit, missing=missing, apart=True)
+def _case(bench: Bench, name: str, operation: Operation, arrays: list[np.ndarray], cores: int) -> Case:
+    there = [bench.xp.asarray(array) for array in arrays]
+
+    def in_core() -> Any:
+        found = operation.of(bench.xp, *there)
+        found = found if isinstance(found, bench.xp.ndarray) and found.flags.owndata else bench.xp.array(found)
+        bench.accelerator.wait()
+        return found
+
+    expected = on_host(in_core())
+    seconds = median_seconds(in_core, 2, warm=False)
+    read, written = sum(array.nbytes for array in arrays), expected.nbytes
+    out = np.empty_like(expected) if written > 1 << 20 else None
+    budget = cf.Budget(bench.budget)
+    given = bench.options | {"budget": budget} | ({} if out is None else {"out": out})
+
+    def ours() -> Any:
+        if operation.ours is not None:
+            return operation.ours(*arrays, **given)
+        return _run(operation.of(np, *map(cf.open, arrays)), **given)
+
+    runs: dict[str, Callable[[], Any]] = {OURS: ours, CUPY if bench.is_gpu else NUMPY: in_core}
+    packages, missing = installed(DASK)
+    if packages and operation.dask:
+        da = dask_array()
+        chunks = [(max(1, len(array) // 8), *array.shape[1:]) for array in arrays]
+        runs[DASK] = lambda: computed(
+            operation.of(da, *(da.from_array(a, chunks=c) for a, c in zip(arrays, chunks, strict=True)))
+        )
+    peaks: dict[str, str] = {}
+
+    def watch(who: str, run: Callable[[], Any]) -> None:
+        run()
+        if who == OURS:
+            peaks[OURS] = f"{budget.peak / budget.limit:.2f}"
+
+    def check(_: str, got: Any) -> None:
+        alike(on_host(each(got)[0]), expected, operation.tolerance)
+
+    core = (CUPY, seconds) if bench.is_gpu else ("NumPy, shared out to all cores", seconds / cores)
+    label, least = max(_moving(bench, read, written), core, key=lambda bound: bound[1])
+    amount = (read + written) / 1e9
+    what = f"{name}: {', '.join(f'{a.dtype} {a.shape}' for a in arrays)} in memory"
+    return Case(
+        *(name, what, amount, runs, check, (label, amount / least), Goal(0.6)),
+        missing=missing,
+        watch=watch,
+        columns={"peak / budget": peaks},
+    )
+
+
+def _moving(bench: Bench, read: int, written: int) -> tuple[str, float]:
+    """What bounds the movement of so many bytes, and for how many seconds at least."""
+    if not bench.is_gpu:
+        return "memory", max(read, written) / 1e9 / float(bench.once("memory", _copied))
+    if written < read / 8:
+        return "link", read / 1e9 / bench.link
+    return "link, both ways", max(read, written) / 1e9 / bench.both
+
+
+def _copied() -> float:
+    """GB/s of copies in memory by all cores."""
+    cores = len(os.sched_getaffinity(0))
+    there, back = np.ones((2, cores, 1 << 26), np.uint8)
+    with ThreadPoolExecutor(cores) as pool:
+        seconds = median_seconds(lambda: list(pool.map(np.copyto, back, there)), 5)
+    return there.nbytes / seconds / 1e9

@@ -206,3 +206,5 @@ def mirror(array: Any) -> None:
     for start in range(0, len(array), step):
         rows = slice(start, start + step)
         array[rows.stop :, rows] = array[rows, rows.stop :].conj().T
+        square = array[rows, rows]  # a panel may begin in it
+        square[...] = np.triu(square) + np.triu(square, 1).conj().T

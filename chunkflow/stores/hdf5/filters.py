@@ -128,7 +128,7 @@ class FilterPipeline:
         of the array: HDF5 can be told not to filter such chunks, and then says so nowhere. `NotDirectError` if only
         HDF5 can decode the chunk.
         """
-        steps, sizes = self._checked(place, partial=partial)
+        steps, sizes = self.checked(place, partial=partial)
         if not steps:
             read(out)
             return
@@ -138,14 +138,14 @@ class FilterPipeline:
 
     def decode_bytes(self, place: ChunkLocation, raw: np.ndarray, out: np.ndarray, *, partial: bool) -> None:
         """The same of a chunk's bytes."""
-        steps, sizes = self._checked(place, partial=partial)
+        steps, sizes = self.checked(place, partial=partial)
         if steps:
             self._undo(raw, steps, sizes, out)
         else:
             out[...] = raw
 
-    def _checked(self, place: ChunkLocation, *, partial: bool) -> tuple[tuple[Codec, ...], tuple[int | None, ...]]:
-        """The steps that a chunk went through, and the bytes between them."""
+    def checked(self, place: ChunkLocation, *, partial: bool) -> tuple[tuple[Codec, ...], tuple[int | None, ...]]:
+        """The steps that a chunk went through, and the bytes between them; raises if it is stored in too many bytes."""
         assert self.steps is not None
         steps, sizes = self.steps, self._sizes
         if place.mask:

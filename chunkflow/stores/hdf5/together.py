@@ -82,6 +82,8 @@ def _partial(facts: Facts, firsts: Sequence[int], grid: Sequence[int]) -> list[b
 
 def _decoded(fd: int, chain: FilterPipeline, places: list[ChunkLocation], partial: Sequence[bool]) -> np.ndarray:
     """The bytes of chunks that lie in a file, a row for each."""
+    for place, sticks_out in zip(places, partial, strict=True):  # before there is memory for what it claims to be
+        chain.checked(place, partial=sticks_out)
     raw, begins = _fetched(fd, places)
     if not chain.steps and all(place.size == chain.nbytes for place in places):
         if begins == list(range(0, len(raw), chain.nbytes)):

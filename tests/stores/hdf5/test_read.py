@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -582,3 +583,17 @@ def test_small_chunks_take_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     np.testing.assert_array_equal(cf.copy(tmp_path / "x.h5", device="cpu"), x)
     assert 1 <= len(reads) <= 64  # of 512 chunks: HDF5 puts its index between them
+
+
+def test_small_chunks_that_are_stored_in_too_many_bytes_are_refused_in_little_memory(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("x", (16 * 256,), "f8", chunks=(256,), compression="gzip")
+        for number in range(16):
+            made.id.write_direct_chunk((number * 256,), b"\1" * (1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReadError, match=r"chunk \(0,\): a chunk of 2048 bytes is stored in 1048576"):
+            cf.copy(tmp_path / "x.h5", device="cpu")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
