@@ -23,6 +23,7 @@ from chunkflow.api.rearrange.masks import argwhere, extract, flatnonzero
 from chunkflow.api.rearrange.put import put
 from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
 from chunkflow.api.rearrange.take import compress, take
+from chunkflow.api.rearrange.where import where
 from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
 from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
@@ -192,6 +193,7 @@ __all__ = [
     "var",
     "vecdot",
     "verify",
+    "where",
 ]
 
 

@@ -179,6 +179,7 @@ CASES: dict[str, Case] = {
     "compress": Case(([True, False, True], "x"), lambda x: np.compress([True, False, True], x, 0), {"axis": 0}),
     "take_along_axis": Case(("x", np.array([[3, 0]])), lambda x: x[:, [3, 0]], {"axis": 1}),
     "put": Case(("x", [3, 0], 7), lambda x: np.concatenate([np.full((1, 6), 7), x[1:3], np.full((1, 6), 7)])),
+    "where": Case(("i", "x", "x"), np.where),
     "extract": Case(("i", "x"), np.extract, lazy=False, depends=True),
     "flatnonzero": Case(("i",), np.flatnonzero, lazy=False, depends=True),
     "argwhere": Case(("i",), np.argwhere, lazy=False, depends=True),

@@ -440,4 +440,5 @@ OPERATIONS: tuple[Operation, ...] = (
     _lazy("long tables", _in_tables, dtypes=REAL),
     Operation("labels in memory", lambda x, folder, r, how: _labelled(x, r, **how), dims=(2, 3)),
     _kept("medians beside others", _beside, dtypes=REAL),
+    _lazy("where", lambda x, d, r: cf.where(x > 500, x, 0)),
 )  # fmt: skip

@@ -57,6 +57,7 @@ ARGUMENTS: dict[str, Callable[..., Any]] = {
     "take_along_axis": lambda x, **o: cf.take_along_axis(x, np.array([[1], [0], [2]]), 1, **o),
     "put": lambda x, **o: cf.put(x, [0, 2], 9.0, **o),
     "extract": lambda x, **o: cf.extract(X > 3, x, **o),
+    "where": lambda x, **o: cf.where(X > 3, x, 0.0, **o),
     "repeat": lambda x, **o: cf.repeat(x, 2, 0, **o),
     "topk": lambda x, **o: cf.topk(x, 2, **o),
     "argtopk": lambda x, **o: cf.argtopk(x, 2, **o),
