@@ -27,9 +27,10 @@ def test_a_symmetric_product_is_whole(dtype: str, side: int, depth: int, panel: 
     np.testing.assert_array_equal(found, 2 * (a @ a.conj().T))
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("side", [700, 715, 1000, 1500])
-def test_large_covariances_are_whole(side: int) -> None:
+def test_large_covariances_are_whole(side: int, device: str) -> None:
     """Of sides at which panels are fewer than the strips that are mirrored."""
     x = np.random.default_rng(0).standard_normal((side, 40))
-    np.testing.assert_allclose(cf.cov(x, device="cpu"), np.cov(x), atol=1e-12)
-    np.testing.assert_allclose(cf.gram(x.T, device="cpu"), x @ x.T, atol=1e-12)
+    np.testing.assert_allclose(cf.cov(x, device=device), np.cov(x), atol=1e-12)
+    np.testing.assert_allclose(cf.gram(x.T, device=device), x @ x.T, atol=1e-12)

@@ -57,7 +57,8 @@ def sort(
     """Sort each line along an axis, as `numpy.sort`: NaN come last.
 
     A block has whole lines. Lines that do not fit the budget are sorted in pieces, which are kept in memory where the
-    result is, else in temporary files beside it, and merged. Those of an expression are to be stored first.
+    result is, else in temporary files beside it, and merged. Those of an expression are to be stored first. On a GPU
+    negative zeros may come before the others, also if `stable`.
 
     Returns
     -------

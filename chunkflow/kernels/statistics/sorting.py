@@ -29,6 +29,7 @@ def order_along(lines: Any, axis: int = -1, kind: Literal["stable"] | None = Non
 def short_lines(lines: Any, axis: int, *, places: bool) -> Any:
     """Lines in order along an axis, or the places of their elements; None where nothing does it at once.
 
+    Places are those of a stable sort. Among values, negative zeros come before others, and all NaN are one.
     Devices with arrays of their own register what does it there.
     """
     return None
