@@ -81,7 +81,7 @@ class Storage:
     fresh : bool
         Whether the elements are written to a single new file.
     codec : str
-        The only codec of each chunk of a source, where the device decodes it; "" elsewhere.
+        The only codec of each chunk of a source, where some device may decode it; "" elsewhere.
     matches : float
         Matches that the decoder follows one after the other, per byte of a decoded chunk, estimated from a sample.
     """

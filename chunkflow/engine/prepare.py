@@ -166,7 +166,7 @@ def _open(arrays: Sequence[Any], options: Options, stack: ExitStack) -> _Opened:
 
 def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
     """State the operation on the arrays, and open its targets."""
-    specs = [spec_for(s, opened.device.decoder) for s in opened.sources]
+    specs = [spec_for(s, opened.device.machine.decoding, opened.device.decoder) for s in opened.sources]
     declared = declare(specs, opened.args)
     nest = declared.nest
     specs = [

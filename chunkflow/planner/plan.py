@@ -361,11 +361,14 @@ class Plan(Printed):
         )
 
     def _where(self, operand: int) -> str:
-        """Where an operand's chunks are decoded, if there is a choice."""
+        """Where an operand's chunks are decoded, if there might be a choice."""
+        codec = self.operands[operand].storage.codec
         if operand in self.batches:
             return ", decoded on the device"
-        why = "as products' are" if self.op.is_product else "as the model prefers"
-        return f", decoded on the host, {why}" if self.operands[operand].storage.codec else ""
+        if not codec or not self.machine.staged:
+            return ""
+        why = "products' are" if self.op.is_product else "the model prefers"
+        return f", decoded on the host, as {why if self.machine.decoding(codec) else 'the device has no decoder'}"
 
     def __str__(self) -> str:
         def line(word: str, spec: ArraySpec, shape: Shape, where: str = "") -> str:

@@ -301,9 +301,11 @@ def cold_bytes(sources: Iterable[Source]) -> int:
     return sum(found.values())
 
 
-def spec_for(source: Source, decodes: Callable[[str], object]) -> ArraySpec:
-    """Spec of a source; with its codec if the device `decodes` chunks of that codec."""
+def spec_for(source: Source, rated: Callable[[str], object], decodes: Callable[[str], object]) -> ArraySpec:
+    """Spec of a source, with the codec that a device may decode: not one that is `rated` and then does not decode."""
     codec = str(getattr(source, "codec", ""))
+    if codec and rated(codec) is None:
+        return source.spec.with_storage(codec=codec)
     if not codec or not decodes(codec):
         return source.spec
     return source.spec.with_storage(codec=codec, matches=cast(Encoded, source).matches())

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from support.decoders import DecodingDevice
 from support.devices import machine
+from zarr import codecs
 
 import chunkflow as cf
 from chunkflow.core.machine import Decoding
@@ -101,6 +103,14 @@ def test_a_server_is_not_taken_for_a_slow_codec() -> None:
 def test_nothing_is_advised_on_no_elements() -> None:
     advice = profiled(lambda: cf.map(np.sqrt, np.zeros((0, 5)), **CPU))
     assert not advice.what_ifs
+
+
+def test_a_missing_decoder_is_named_of_a_run(tmp_path: Path) -> None:
+    """The plan that the run had says so: a device that decodes nothing tells no less of the codec."""
+    zarr.create_array(f"{tmp_path}/x.zarr", data=np.zeros((64, 64)), compressors=codecs.ZstdCodec())
+    device = DecodingDevice()
+    device.machine = replace(device.machine, decodings=())
+    assert "the host decodes" in causes(seen(cf.explain(cf.sum, f"{tmp_path}/x.zarr", device=device), READS))
 
 
 def test_a_library_for_the_decoder_may_be_missing() -> None:

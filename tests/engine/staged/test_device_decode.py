@@ -391,6 +391,10 @@ def test_a_plan_says_where_chunks_are_decoded(tmp_path: Path) -> None:
     assert not plan.batches
     assert not plan.memory.decoding
     assert "decode" not in plan.estimate.stages
+    device = DecodingDevice()
+    device.machine = replace(device.machine, decodings=())
+    told = str(cf.explain(copied, path, device=device, budget="200kB"))
+    assert "directly: zstd, decoded on the host, as the device has no decoder" in told
     assert "decoded on" not in str(cf.explain(copied, path, device="cpu"))
     flat = stored(tmp_path / "y.zarr", volume()[0], chunks=(8, 8))
     product = cf.explain(cf.matmul, flat, volume()[0].T, device=DecodingDevice(), budget="200kB")
