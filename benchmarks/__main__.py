@@ -105,7 +105,7 @@ class Runner:
     def bench(self, name: str) -> Iterator[Bench]:
         """What a case is told: standard cases share their arrays, the others have folders of their own."""
         row = ROWS[name]
-        arguments = {**self.arguments(row), "repeats": self.repeats(row)}
+        arguments = {**self.arguments(row), "repeats": self.repeats(row), "only": self.options.only}
         if row.standard:
             if "standard" not in self._shared:
                 self._shared["standard"] = Bench(self.directory, **arguments)
@@ -117,8 +117,8 @@ class Runner:
     def run(self, name: str) -> None:
         """Run the cases of a file and print their tables."""
         with self.bench(name) as bench:
-            memory, only = not self.options.no_memory, self.options.only
-            for one in run_file(name, bench, stages=ROWS[name].standard or ROWS[name].staged, memory=memory, only=only):
+            stages, memory = ROWS[name].standard or ROWS[name].staged, not self.options.no_memory
+            for one in run_file(name, bench, stages=stages, memory=memory):
                 if isinstance(one, Listing):
                     print(f"\n{report.listed(one)}", flush=True)
                     if self.options.plots and one.curves:

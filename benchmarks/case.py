@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,11 +99,16 @@ class Bench:
     budget: str = "4GB"
     repeats: int = 3
     settings: Mapping[str, Any] = field(default_factory=dict)
+    only: Sequence[str] = ("",)
     accelerator: Accelerator = field(init=False)
     _known: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.accelerator = Accelerator(self.device)
+
+    def wanted(self, name: str) -> bool:
+        """Whether a case is asked for, by a part of its name: those that are not need not be prepared."""
+        return any(part in name for part in self.only)
 
     def once(self, key: str, make: Callable[[], Any]) -> Any:
         """What is made, or measured, once for several cases."""

@@ -6,7 +6,7 @@ import importlib
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,11 +147,11 @@ def measure_apart(file: str, case: str, contender: str, bench: Bench) -> str:
     raise AssertionError(case)
 
 
-def run_file(file: str, bench: Bench, *, stages: bool, memory: bool, only: Sequence[str] = ("",)) -> Any:
-    """Of the cases of a file whose names contain one of `only`: a case and what was found, or a `Listing`."""
+def run_file(file: str, bench: Bench, *, stages: bool, memory: bool) -> Any:
+    """Of the cases of a file that are wanted: a case and what was found, or a `Listing`."""
     with closing(made(file, bench)) as found:  # type: ignore[type-var]
         for one in found:
-            if not any(part in one.name for part in only):
+            if not bench.wanted(one.name):
                 continue
             if isinstance(one, Listing):
                 yield one

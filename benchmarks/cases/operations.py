@@ -171,7 +171,7 @@ class Data:
 
     def _made(self, name: str) -> np.ndarray:
         if name in ("f4", "f8", "f2", "c8", "u1", "i2"):
-            return (3 * self._noise(np.dtype(name).itemsize) + 4).clip(-8, 15.9).astype(name)
+            return self._repeated(np.dtype(name))
         x = self.made("f4")
         return {
             "holes": lambda: np.where(x > 9, np.float32(np.nan), x),
@@ -181,10 +181,12 @@ class Data:
             "matrix": lambda: x.reshape(-1)[: (side := int(min(x.size, 1 << 24) ** 0.5)) ** 2].reshape(side, side),
         }[name]()
 
-    def _noise(self, itemsize: int) -> np.ndarray:
-        side = max(8, round((self.nbytes / itemsize) ** (1 / 3)) // 8 * 8)
-        base = self.rng.standard_normal((min(side, 16), side, side), dtype="f4")
-        return np.concatenate([base] * -(-side // len(base)))[:side]
+    def _repeated(self, dtype: np.dtype) -> np.ndarray:
+        """Noise of a few planes again and again: to make it all takes longer than many runs."""
+        side = max(8, round((self.nbytes / dtype.itemsize) ** (1 / 3)) // 8 * 8)
+        planes = min(side, 16)
+        noise = (3 * self.rng.standard_normal((planes, side, side), dtype="f4") + 4).clip(-8, 15.9).astype(dtype)
+        return np.concatenate([noise] * -(-side // planes))[:side]
 
 
 def cases(bench: Bench) -> Iterator[Case]:
@@ -192,6 +194,8 @@ def cases(bench: Bench) -> Iterator[Case]:
     data, cores = Data(bench), len(os.sched_getaffinity(0))
     for group in GROUPS.values():
         for name, operation in group().items():
+            if not bench.wanted(name):
+                continue
             arrays = [data.made(each) for each in operation.arrays]
             yield _case(bench, name, operation, arrays, cores)
             bench.accelerator.free()
