@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, permuted, shape_of
+from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, HostMemoryError
@@ -43,17 +43,16 @@ class Made(np.ndarray):
 class _InMemory:
     """What a source and a sink share whose array is in memory."""
 
+    least = 0
+    """Bytes of rows, at the least, that compiled loops move."""
+
     def __init__(self, array: np.ndarray, spec: ArraySpec) -> None:
         self._array, self.spec = array.view(np.ndarray), spec  # a subclass' own indexing has no say in what is moved
-        self._start = array.ctypes.data
 
     def run(self, region: Region) -> ByteRun | None:
-        shape, order, array = shape_of(region), self.spec.order, self._array
-        rows = strides.rows(permuted(shape, order), permuted(array.strides, order), array.itemsize)
-        if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * array.itemsize):
-            return None
-        place = strides.position(self._start, region, array.strides)
-        return ByteRun(place, *rows, swap=strides.swapped(array.dtype))
+        found = strides.run_in_memory(strides.part(self._array, region), self.spec.order)
+        whole = math.prod(shape_of(region)) * self._array.itemsize
+        return None if found is None or found.width < min(self.least, whole) else found
 
 
 class ArraySource(_InMemory):
@@ -163,6 +162,8 @@ def _too_large(spec: ArraySpec, reason: str) -> HostMemoryError:
 
 class ArraySink(_InMemory):
     """An ndarray that is being written."""
+
+    least = strides.LEAST_ROW
 
     def __init__(self, array: np.ndarray, spec: ArraySpec, whole: np.ndarray | None = None) -> None:
         super().__init__(array, spec)

@@ -103,6 +103,19 @@ def run_of(store: object, region: Region) -> ByteRun | None:
     return run(region) if run is not None else None
 
 
+class Boxes(Protocol):
+    """Optional: a source of which regions are made of several boxes, each of which may be a `ByteRuns.run`."""
+
+    def boxes(self, region: Region) -> Sequence[Region]:
+        """Regions that make up a region; it alone where its boxes are too many, or too narrow, to be moved apart."""
+
+
+def boxes_of(store: object, region: Region) -> Sequence[Region]:
+    """`Boxes.boxes` of a source that has it; else the region."""
+    boxes = getattr(store, "boxes", None)
+    return boxes(region) if boxes is not None else [region]
+
+
 class Separate(Protocol):
     """Optional: a source or a sink whose chunks are unencoded files that others may read or write.
 

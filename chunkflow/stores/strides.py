@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape
+from chunkflow.core.spec import ByteRun
 
 LEAST_ROW = 256
 """Bytes of rows that are worth being moved one by one."""
@@ -140,10 +141,12 @@ class PitchedRows(NamedTuple):
 
 @lru_cache(256)  # most of a run's blocks have the same shape
 def rows(shape: Shape, strides: Shape, itemsize: int) -> PitchedRows | None:
-    """Rows of a region, the last axis fastest; None where it has more levels than that, or goes backwards.
+    """Rows of a region, the last axis fastest; None where it has more levels than that. Distances may be below 0.
 
     >>> rows((2, 3, 4), (48, 16, 4), 4), rows((2, 3, 4), (400, 20, 4), 4)
     (PitchedRows(width=96, height=1, pitch=0, plane=0), PitchedRows(width=16, height=3, pitch=20, plane=400))
+    >>> rows((6, 4), (-8, 2), 2)
+    PitchedRows(width=8, height=6, pitch=-8, plane=0)
     """
     levels = [[1, itemsize]]
     for n, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -152,12 +155,22 @@ def rows(shape: Shape, strides: Shape, itemsize: int) -> PitchedRows | None:
             continue
         if stride == inner[0] * inner[1]:
             inner[0] *= n
-        elif stride > 0 and len(levels) < 3:
+        elif len(levels) < 3:
             levels.append([n, stride])
         else:
             return None
     (n, size), *outer = levels
     return PitchedRows(n * size, *(outer[0] if outer else ()), *(outer[1][1:] if len(outer) > 1 else ()))
+
+
+def run_in_memory(array: np.ndarray, order: Sequence[int], repeats: Sequence[int] = ()) -> ByteRun | None:
+    """Where the elements of an array in memory lie, each as often as `repeats` says along each axis."""
+    shape, steps = [], []
+    for axis in order:
+        shape += [array.shape[axis], repeats[axis] if repeats else 1]
+        steps += [array.strides[axis], 0]
+    found = rows(tuple(shape), tuple(steps), array.itemsize)
+    return None if found is None else ByteRun(array.__array_interface__["data"][0], *found, swap=swapped(array.dtype))
 
 
 def merged_view(array: np.ndarray, shape: Shape, numbers: Sequence[int]) -> np.ndarray | None:

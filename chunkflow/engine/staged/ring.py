@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
-from chunkflow.core.grid import shape_of
+from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.core.pieces import placed
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Latch, Pool
 from chunkflow.engine.buffers import device_buffers
 from chunkflow.engine.staged.device_decode import DeviceDecoder
 from chunkflow.engine.staged.encoded_upload import EncodedUploadWorkers
-from chunkflow.engine.staged.workers import DownloadWorkers
+from chunkflow.engine.staged.workers import DownloadWorkers, Pieces
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result, Transfer
 from chunkflow.planner.decode_batch import touched
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
+from chunkflow.planner.transfer_cut import Cut
 from chunkflow.stores.caches.decoded_chunks import MOST, DecodedChunks
-from chunkflow.stores.protocol import Sink, Source, keep_chunks
+from chunkflow.stores.protocol import Sink, Source, boxes_of, keep_chunks
+
+
+class _Part(NamedTuple):
+    """A part of a block: its region of the array, where it begins in the block, its pieces, and their places there."""
+
+    region: Region
+    start: Shape
+    pieces: Pieces
+    places: Pieces
+
+    @classmethod
+    def of(cls, region: Region, start: Shape, cut: Cut, shape: Shape) -> _Part:
+        """Of a block of this `shape`."""
+        pieces = cut.pieces(region)
+        whole = shape_of(region) == shape
+        return cls(region, start, pieces, pieces if whole else placed(pieces, start, shape, cut.order))
 
 
 class RingFeeder:
@@ -60,22 +78,35 @@ class RingFeeder:
             assert self._decoder is not None
             return self._decoder.load(step, operand, buffer, block, readers, self._workers)
         transfers = []
-        for part, place in step.parts(operand, self._plan.op.operands[operand]):
-            pieces = places = cut.pieces(part)
-            if part is not region:
-                places = placed(pieces, place, shape_of(region), cut.order)
-            share = self._workers.share(self._sources[operand], part, block, pieces, places)
+        for part in self._parts(step, operand):
+            share = self._workers.share(self._sources[operand], part.region, block, part.pieces, part.places)
             transfer = Transfer(
                 self._sources[operand],
-                tuple([s.start - p for s, p in zip(part, place, strict=True)]),
+                tuple([s.start - at for s, at in zip(part.region, part.start, strict=True)]),
                 block,
                 self._device.latch(1),
                 readers,
                 buffer=buffer,
             )
-            self._workers.publish(transfer, share, places)
+            self._workers.publish(transfer, share, part.places)
             transfers.append(transfer)
         return Loaded(block, region, buffer, transfers, after=[*readers])
+
+    def _parts(self, step: Step, operand: int) -> Iterator[_Part]:
+        """Parts of a block that are moved apart, such as boxes of rearranged arrays."""
+        cut, source = self._plan.cuts_in[operand], self._sources[operand]
+        shape = shape_of(step.sources[operand])
+        for region, start in step.parts(operand, self._plan.op.operands[operand]):
+            found = [_Part.of(region, start, cut, shape)]
+            if self._workers.jobs is not None and cut.units is None and len(boxes := boxes_of(source, region)) > 1:
+                starts = (
+                    tuple([b.start - s.start + at for b, s, at in zip(box, region, start, strict=True)])
+                    for box in boxes
+                )
+                apart = [_Part.of(box, at, cut, shape) for box, at in zip(boxes, starts, strict=True)]
+                scattered = any(place.lands(1, landing=False) for part in apart for place in part.places)
+                found = found if scattered else apart
+            yield from found
 
     def finish(self) -> None:
         """Say that no block follows: threads may end."""

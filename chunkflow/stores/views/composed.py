@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from chunkflow.core.arrangement import ArrangedBox, Arrangement
+from chunkflow.core.arrangement import ArrangedBox, Arrangement, IndexRunPart
 from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
-from chunkflow.core.spec import ArraySpec, Storage
+from chunkflow.core.pieces import LEAST_ROW
+from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, run_of
-from chunkflow.stores.strides import memory_order, part
+from chunkflow.stores.strides import memory_order, part, run_in_memory
 
 V = TypeVar("V")
+
+MOST = 32
+"""Boxes from which on a region is read whole: each is moved by itself. An array of three axes with edges has 27."""
+
+NARROW = 16
+"""Part of a region that may lie in boxes of short rows, such as edges: these are moved slowly."""
 
 STRIP = 256 << 10
 """Bytes that are copied at once from one place of a block to another."""
@@ -65,6 +73,31 @@ class ComposedSource(Unviewed):
             elif place.size:
                 self._read(piece, place)
 
+    def boxes(self, region: Region) -> Sequence[Region]:
+        """See `chunkflow.stores.protocol.Boxes`."""
+        pieces = self._arrangement.pieces(region)
+        places = itertools.chain.from_iterable(itertools.product(*map(_even, piece.parts)) for piece in pieces)
+        found = list(itertools.islice(places, MOST))
+        if not 1 < len(found) < MOST:
+            return [region]
+        last, total = self.spec.order[-1], math.prod(shape_of(region))
+        width = min(region[last].stop - region[last].start, -(-LEAST_ROW // self.spec.dtype.itemsize))
+        narrow = sum(math.prod(shape_of(box)) for box in found if box[last].stop - box[last].start < width)
+        return found if narrow * NARROW <= total else [region]
+
+    def run(self, region: Region) -> ByteRun | None:
+        """See `chunkflow.stores.protocol.ByteRuns`: of a region that is one box of an array in memory."""
+        pieces = list(itertools.islice(self._arrangement.pieces(region), 2))
+        if len(pieces) != 1 or pieces[0].fill is not None or self._new is not None:
+            return None
+        piece, source = pieces[0], self._sources[pieces[0].number]
+        found = source.view(piece.source) if source.spec.dtype == self.spec.dtype else None
+        if found is None or any(len(_even(p)) > 1 for p in piece.parts):
+            return None
+        found = part(found, tuple(slice(None, None, -1 if p.back else 1) for p in piece.parts))
+        times = [side.stop - side.start for side in region]
+        return run_in_memory(found, self.spec.order, [n // max(m, 1) for n, m in zip(times, found.shape, strict=True)])
+
     def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`: two of all that there are, however many sources."""
         for source in self._sources:
@@ -87,6 +120,15 @@ class ComposedSource(Unviewed):
     def close(self) -> None:
         for source in self._sources:
             source.close()
+
+
+def _even(run: IndexRunPart) -> list[slice]:
+    """Parts of a run's place in which each element comes equally often."""
+    start, stop, times = run.place.start, run.place.stop, run.times
+    if run.source.stop - run.source.start == 1:
+        return [run.place]
+    first = start + -run.skip % times
+    return [slice(*cut) for cut in itertools.pairwise(sorted({start, first, stop - (stop - first) % times, stop}))]
 
 
 def _fill(source: Source, region: Region, place: np.ndarray, repeats: Sequence[tuple[int, int]]) -> None:

@@ -14,7 +14,7 @@ from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source, keep_chunks, run_of
-from chunkflow.stores.strides import part
+from chunkflow.stores.strides import part, run_in_memory
 
 STRIP = 64 << 10
 """Bytes that are read at once if only some of the elements are wanted."""
@@ -77,7 +77,10 @@ class SlicedSource:
     def run(self, region: Region) -> ByteRun | None:
         """See `chunkflow.stores.protocol.ByteRuns`: elements that are next to each other lie so in the source."""
         behind, picks = self._behind(region)
-        return run_of(self._source, behind) if all((pick.step or 1) == 1 for pick in picks) else None
+        if all((pick.step or 1) == 1 for pick in picks):
+            return run_of(self._source, behind)
+        found = self._source.view(behind)
+        return None if found is None else run_in_memory(part(found, picks), self.spec.order)
 
     def _strip(self, shape: Shape) -> Shape:
         """Sides of what is read at a time, unwanted elements included: a chunk, or a box too small to count."""

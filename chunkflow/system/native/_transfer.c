@@ -307,6 +307,20 @@ static int file(const Share *share, char *host, int64_t number, int64_t nbytes, 
     return put(name, host, nbytes);
 }
 
+#define GATHER(bits) \
+    for (int64_t i = 0; i < n; i++, from += pitch) memcpy(to + i * (bits / 8), from, bits / 8)
+
+/* Copy short rows from memory, one after the other; how many bytes that were: 0 of rows that are not so short. */
+static int64_t gather(char *to, const char *from, int64_t n, int64_t pitch, int64_t width) {
+    if (width == 1) GATHER(8);
+    else if (width == 2) GATHER(16);
+    else if (width == 4) GATHER(32);
+    else if (width == 8) GATHER(64);
+    else if (width == 16) GATHER(128);
+    else return 0;
+    return n * width;
+}
+
 /* Move a piece between its buffer and the store; -1 if it can't be moved whole. */
 static int transfer(const Work *w, char *host, int64_t number, int out) {
     const Share *share = w->share;
@@ -318,6 +332,12 @@ static int transfer(const Work *w, char *host, int64_t number, int out) {
         int64_t row = (piece->offset + done) / share->width, column = (piece->offset + done) % share->width;
         int64_t there = share->host + row / share->height * share->plane + row % share->height * share->pitch + column;
         size_t left = piece->nbytes - done;
+        if (share->fd < 0 && !out && !column) {
+            int64_t rows = share->height - row % share->height, most = (int64_t)left / share->width;
+            int64_t copied = gather(host + done, (char *)there, rows < most ? rows : most, share->pitch, share->width);
+            done += copied;
+            if (copied) continue;
+        }
         if ((int64_t)left > share->width - column) left = share->width - column;
         ssize_t n = left;
         if (share->fd < 0 && out)

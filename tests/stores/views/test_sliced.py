@@ -12,6 +12,7 @@ from chunkflow.stores import open_source
 from chunkflow.stores.protocol import Source, run_of
 from chunkflow.stores.views.sliced import SlicedSource
 from chunkflow.testing import SourceContract
+from chunkflow.testing.stores import moved_by
 
 
 class TestSlicedMemory(OfMemory, SourceContract):
@@ -50,4 +51,9 @@ def test_compiled_loops_are_told_where_a_slice_lies() -> None:
     run = run_of(source, (slice(2, 5), slice(0, 64)))
     assert isinstance(run, ByteRun)
     assert run.position == array[10:].ctypes.data
-    assert run_of(SlicedSource(open_source(array), [(8, 20, 2), (0, 64, 1)]), (slice(2, 5), slice(0, 64))) is None
+    for cuts in ([(8, 20, 2), (0, 64, 1)], [(40, 20, -2), (63, 64, -1)], [(8, 20, 1), (3, 20, 3)]):
+        source = SlicedSource(open_source(array), cuts)
+        run, out = run_of(source, (slice(2, 5), slice(0, 20))), np.empty((3, 20))
+        assert run is not None
+        source.read((slice(2, 5), slice(0, 20)), out)
+        np.testing.assert_array_equal(moved_by(run, out.dtype, out.shape), out)
