@@ -7,7 +7,7 @@ which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -62,6 +62,9 @@ from chunkflow.kernels.statistics.histogram import (
     outermost,
 )
 from chunkflow.system.host import available_memory
+
+FEW = 1 << 16
+"""Different numbers that are all counted, so that nothing is read to find the largest first."""
 
 HISTOGRAM = 6.0
 """Arrays as long as there are bins while a block is counted: NumPy makes edges, and counts twice, for itself."""
@@ -243,9 +246,10 @@ def bincount(
 ) -> MultiPass:
     """How often each integer from 0 on is in an array.
 
-    A first pass finds the largest one. If the budget holds fewer counts than there are, they are made in several
-    passes, each of which skips the integers that there are none of. Where integers are few and large, or negative,
-    `chunkflow.unique` with ``return_counts=True`` counts those that there are.
+    A first pass finds the largest one, unless the integers have at most 16 bits and no sign. If the budget holds fewer
+    counts than there are, they are made in several passes, each of which skips the integers that there are none of.
+    Where integers are few and large, or negative, `chunkflow.unique` with ``return_counts=True`` counts those that
+    there are.
 
     Parameters
     ----------
@@ -319,8 +323,23 @@ def bincount(
         with in_parts(counted, int, length, dtype, first, least, target, chosen) as (counts, at_once):
             return stored(counts, target, chosen, at_once)
 
+    def counted_at_once() -> Any:
+        """Counts of all numbers that there can be: those of few bits need not be looked at first."""
+        counts = execute(counted(0, max(least, possible), chosen, beyond=False))
+        used = np.flatnonzero(counts[:possible])
+        return counts[: max(least, used[-1] + 1 if used.size else 0)].copy()
+
     def run() -> Any:
         length, first = least, 0
+        if (
+            spec.size
+            and spec.dtype.kind in "bu"
+            and max(least, possible) <= FEW
+            and weights is None
+            and chosen.out is None
+        ):
+            with suppress(BudgetError):
+                return counted_at_once()
         # Whoever counts has more elements than different ones, as a rule. Other counts may be made in parts.
         known, enough = length_of(chosen.out), max(least, 1, min(spec.size, possible))
         if spec.size:

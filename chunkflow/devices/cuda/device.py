@@ -262,15 +262,20 @@ class CupyPool:
     def rest(self) -> None:
         """Drop the thread's FFT plans, whose work areas may be in this pool."""
         with self._device.attach():
-            plans = cupy.fft.config.get_plan_cache()
-            if plans.get_curr_size():  # clearing it collects garbage, which takes as long as to sum a gigabyte
-                plans.clear()
+            drop_plans()
 
     def close(self) -> None:
         self.rest()
         self.trim()
         if self._pool.total_bytes() or self._trial.total_bytes():
             self._device.note_unreturned(self)
+
+
+def drop_plans() -> None:
+    """Drop the thread's FFT plans one by one: to clear the cache collects garbage, for as long as a gigabyte's sum."""
+    plans = cupy.fft.config.get_plan_cache()
+    for key in [key for key, _ in plans]:
+        del plans[key]
 
 
 class _Loaded:
@@ -347,7 +352,7 @@ class CupyDevice(DeviceDefaults):
             else:
                 for points in (16, 1009):  # a product of small factors, and a prime
                     cupy.fft.fft(cupy.zeros(points, "c8"))
-                cupy.fft.config.get_plan_cache().clear()
+                drop_plans()
             runtime.deviceSynchronize()
             pool.free_all_blocks()
             taken = self.taken() - before + LATER
