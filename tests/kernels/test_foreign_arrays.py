@@ -42,6 +42,19 @@ def test_reductions(name: str, axes: tuple[int, ...]) -> None:
         same(reduce(name, Foreign(x), axes), UFUNCS[name].reduce(x, axis=axes, keepdims=True))
 
 
+@pytest.mark.parametrize("axes", [(0, 1), (1, 2), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("name", UFUNCS)
+def test_reductions_of_a_block_with_gaps(name: str, axes: tuple[int, ...]) -> None:
+    x = (np.arange(5 * 41 * 6) % 5 + 1.0).reshape(5, 41, 6)[:, :, ::2]
+    x[2, 30, 1] = np.nan
+    wide = np.dtype("f8") if name in ("sum", "prod") else None
+    for y in (x, np.nan_to_num(x).astype("u1")):
+        y = y % 2 + 1 if name == "prod" else y
+        y = np.repeat(y, 2, axis=2)[:, :, ::2]  # the arithmetic above left no gaps
+        expected = UFUNCS[name].reduce(y, axis=axes, keepdims=True, **({} if wide is None else {"dtype": wide}))
+        same(reduce(name, Foreign(y), axes, wide), expected)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", ["min", "max"])
 def test_the_first_nan_is_the_extreme(name: str, axis: int) -> None:

@@ -21,6 +21,9 @@ STRIP = 32 << 20
 SHORT = 16
 """Length of the fastest axis up to which it is quicker to transpose a tile than to let NumPy loop along it."""
 
+FEW, LONG = 1 << 12, 1 << 5
+"""Results of a block with gaps up to which a GPU reduces it along one axis first, and the least length of that one."""
+
 UFUNCS: dict[str, Any] = {
     "sum": np.add,
     "prod": np.multiply,
@@ -39,7 +42,7 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
     if not isinstance(x, np.ndarray):
         if name in ("fmin", "fmax"):
             return _beside_nan(name[1:], x, axes)
-        return getattr(np, name)(x, axis=axes, keepdims=True, **given)
+        return getattr(np, name)(_along_one(name, x, axes, given), axis=axes, keepdims=True, **given)
     ufunc = UFUNCS[name]
     order = _memory_order(x)
     if axes and x.size and (dtype or name not in ("sum", "prod")) and all(x.shape[a] == 1 for a in axes):
@@ -101,6 +104,15 @@ def summed(of: Callable[..., Any], blocks: Sequence[Any], axes: Axes, dtype: np.
             "sum", of(*parts), axes, dtype
         )
     return result
+
+
+def _along_one(name: str, x: Any, axes: Axes, given: dict[str, Any]) -> Any:
+    """A block of a GPU reduced along one axis first, if it has gaps and few results: CuPy has few threads for these."""
+    results = math.prod(n for a, n in enumerate(x.shape) if a not in axes)
+    longest = max(axes, key=lambda axis: x.shape[axis], default=0)
+    if len(axes) < 2 or results > FEW or x.flags.c_contiguous or x.flags.f_contiguous or x.shape[longest] < LONG:
+        return x
+    return getattr(np, name)(x, axis=longest, keepdims=True, **given)
 
 
 def _memory_order(x: Any) -> Axes:
