@@ -249,7 +249,7 @@ class BlockRunner:
         )
 
     def _parts(self, box: Region, axes: Collection[int]) -> tuple[Region, ...]:
-        """Halves of a box, along the longest of some axes."""
+        """Halves of a box, along the first of some axes, so that they have no gaps; with a halo along the longest."""
         lengths, middles = shape_of(box), dict[int, int]()
         for axis in axes:
             step = self._plan.op.step(axis)
@@ -262,7 +262,7 @@ class BlockRunner:
                 f"budget is {format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
                 limit=limit,
             )
-        axis = max(middles, key=lengths.__getitem__)
+        axis = max(middles, key=lengths.__getitem__) if self._plan.op.has_halo else min(middles)
         halves = slice(box[axis].start, middles[axis]), slice(middles[axis], box[axis].stop)
         return tuple([(*box[:axis], half, *box[axis + 1 :]) for half in halves])
 

@@ -412,9 +412,9 @@ def _first(name: str, x: Any, axis: int) -> Any:
     if isinstance(x, np.ndarray) or x.dtype.kind not in "fc":
         return found
     chosen = np.take_along_axis(x, found, axis)
-    if bool((chosen == chosen).all()):
-        return found
-    nan = x != x  # CuPy finds a NaN, but not the first one
+    nan = (
+        x != x
+    )  # CuPy finds a NaN, but not the first one. To ask whether there is any would be to wait for the device.
     return np.where(chosen == chosen, found, nan.argmax(axis=axis, keepdims=True))
 
 
