@@ -24,7 +24,7 @@ from chunkflow.stores.caches.decoded_chunks import MOST, DecodedChunks
 from chunkflow.stores.protocol import Sink, Source, boxes_of, keep_chunks
 
 
-class _Part(NamedTuple):
+class _MovedPart(NamedTuple):
     """A part of a block: its region of the array, where it begins in the block, its pieces, and their places there."""
 
     region: Region
@@ -33,7 +33,7 @@ class _Part(NamedTuple):
     places: Pieces
 
     @classmethod
-    def of(cls, region: Region, start: Shape, cut: Cut, shape: Shape) -> _Part:
+    def of(cls, region: Region, start: Shape, cut: Cut, shape: Shape) -> _MovedPart:
         """Of a block of this `shape`."""
         pieces = cut.pieces(region)
         whole = shape_of(region) == shape
@@ -92,18 +92,18 @@ class RingFeeder:
             transfers.append(transfer)
         return Loaded(block, region, buffer, transfers, after=[*readers])
 
-    def _parts(self, step: Step, operand: int) -> Iterator[_Part]:
+    def _parts(self, step: Step, operand: int) -> Iterator[_MovedPart]:
         """Parts of a block that are moved apart, such as boxes of rearranged arrays."""
         cut, source = self._plan.cuts_in[operand], self._sources[operand]
         shape = shape_of(step.sources[operand])
         for region, start in step.parts(operand, self._plan.op.operands[operand]):
-            found = [_Part.of(region, start, cut, shape)]
+            found = [_MovedPart.of(region, start, cut, shape)]
             if self._workers.jobs is not None and cut.units is None and len(boxes := boxes_of(source, region)) > 1:
                 starts = (
                     tuple([b.start - s.start + at for b, s, at in zip(box, region, start, strict=True)])
                     for box in boxes
                 )
-                apart = [_Part.of(box, at, cut, shape) for box, at in zip(boxes, starts, strict=True)]
+                apart = [_MovedPart.of(box, at, cut, shape) for box, at in zip(boxes, starts, strict=True)]
                 scattered = any(place.lands(1, landing=False) for part in apart for place in part.places)
                 found = found if scattered else apart
             yield from found
