@@ -879,7 +879,7 @@ def test_what_is_rearranged_is_read_by_the_compiled_loops(
     read = ArraySource.read
     monkeypatch.setattr(ArraySource, "read", lambda self, region, out: (reads.append(region), read(self, region, out)))
     device = CompiledDevice(machine=machine(staged=True, piece=1 << 14))
-    for budget in ("300kB", "4MB"):
+    for budget in ("300kB", "4MB") if dtype == "f4" else ("4MB",):
         out = np.full(expected.shape, 77, dtype)
         cf.store(REARRANGED[name](cf.open(x)), out, device=device, budget=budget)
         np.testing.assert_array_equal(out, expected)
