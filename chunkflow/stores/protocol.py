@@ -103,6 +103,14 @@ def run_of(store: object, region: Region) -> ByteRun | None:
     return run(region) if run is not None else None
 
 
+def lasting_view(source: Source, region: Region) -> np.ndarray | None:
+    """A source's view of a region whose memory stays where it is, since the source tells of it (`ByteRuns`).
+
+    None of another source, which may make its views for whoever asks.
+    """
+    return source.view(region) if hasattr(source, "run") else None
+
+
 class Boxes(Protocol):
     """Optional: a source of which regions are made of several boxes, each of which may be a `ByteRuns.run`."""
 

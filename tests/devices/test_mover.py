@@ -39,7 +39,9 @@ from chunkflow.engine.staged import workers
 from chunkflow.errors import DeviceError, ReadError
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.memory import ArraySink, ArraySource
+from chunkflow.stores.protocol import Unviewed, run_of
 from chunkflow.stores.strides import swapped
+from chunkflow.stores.views.sliced import SlicedSource
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.system.thread_pool import PooledThread
 from chunkflow.testing import CountingSource, filled
@@ -884,6 +886,27 @@ def test_what_is_rearranged_is_read_by_the_compiled_loops(
         cf.store(REARRANGED[name](cf.open(x)), out, device=device, budget=budget)
         np.testing.assert_array_equal(out, expected)
     assert not reads or name not in MOVED
+
+
+class Computed(Unviewed):
+    """A source whose views are arrays of their own, which nobody else refers to."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self.spec, self.footprint = array, ArraySource(array).spec, None
+
+    def read(self, region: Any, out: np.ndarray) -> None:
+        out[...] = self._array[region]
+
+    def view(self, region: Any) -> np.ndarray:
+        return self._array[region].copy()
+
+    def close(self) -> None: ...
+
+
+def test_a_view_that_is_made_for_whoever_asks_is_not_moved_from() -> None:
+    made = SlicedSource(Computed(filled((16, 26), "f4")), [(15, 16, -1), (0, 26, 1)])
+    assert made.view((slice(0, 2), slice(0, 26))) is not None
+    assert run_of(made, (slice(0, 2), slice(0, 26))) is None, "its memory goes with the view"
 
 
 @given(data=st.data())

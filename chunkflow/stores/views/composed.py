@@ -15,7 +15,7 @@ from chunkflow.core.pieces import LEAST_ROW
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
-from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, run_of
+from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, lasting_view, run_of
 from chunkflow.stores.strides import memory_order, part, run_in_memory
 
 V = TypeVar("V")
@@ -91,7 +91,7 @@ class ComposedSource(Unviewed):
         if len(pieces) != 1 or pieces[0].fill is not None or self._new is not None:
             return None
         piece, source = pieces[0], self._sources[pieces[0].number]
-        found = source.view(piece.source) if source.spec.dtype == self.spec.dtype else None
+        found = lasting_view(source, piece.source) if source.spec.dtype == self.spec.dtype else None
         if found is None or any(len(_even(p)) > 1 for p in piece.parts):
             return None
         found = part(found, tuple(slice(None, None, -1 if p.back else 1) for p in piece.parts))

@@ -13,7 +13,7 @@ from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.protocol import Source, keep_chunks, run_of
+from chunkflow.stores.protocol import Source, keep_chunks, lasting_view, run_of
 from chunkflow.stores.strides import part, run_in_memory
 
 STRIP = 64 << 10
@@ -79,7 +79,7 @@ class SlicedSource:
         behind, picks = self._behind(region)
         if all((pick.step or 1) == 1 for pick in picks):
             return run_of(self._source, behind)
-        found = self._source.view(behind)
+        found = lasting_view(self._source, behind)
         return None if found is None else run_in_memory(part(found, picks), self.spec.order)
 
     def _strip(self, shape: Shape) -> Shape:

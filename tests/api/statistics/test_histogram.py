@@ -112,6 +112,17 @@ def test_bincount_as_numpy(case: dict[str, Any], minlength: int, dtype: str, wei
     same(got, np.bincount(x, weights, minlength))
 
 
+@pytest.mark.parametrize(("dtype", "reads"), [("u1", 1), ("u2", 1), ("?", 1), ("u4", 2), ("i2", 2)])
+@pytest.mark.parametrize("minlength", [0, 40, 300])
+def test_integers_of_few_bits_are_read_once(dtype: str, reads: int, minlength: int) -> None:
+    x = (np.arange(2_000_000) % (2 if dtype == "?" else 97)).astype(dtype)
+    same(
+        bincount(source := CountingSource(x), minlength=minlength, budget="4MB", device="cpu"),
+        np.bincount(x, None, minlength),
+    )
+    assert reads <= source.bytes_read / x.nbytes < reads + 0.5  # trials included
+
+
 @given(case=cases(), k=st.integers(-25, 25).filter(bool), data=st.data())
 def test_topk_as_dask(case: dict[str, Any], k: int, data: Any) -> None:
     x = case["x"]
