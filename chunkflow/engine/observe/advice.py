@@ -257,7 +257,7 @@ def _slow_codec(run: Seen) -> Cause | None:
     if not coded or remote or not run.plan.traffic.decode or run.bound_by != "read" or not spent:
         return None
     rate = run.moved.get("read", 0) / spent
-    others = (_busy_elsewhere, _small_chunks, _read_again, _cold, _one_decodes, _host_decodes)
+    others = (_busy_elsewhere, _small_chunks, _read_again, _cold, _one_decodes)
     if rate > SLOW_CODEC or any(other(run) for other in others):
         return None
     spec = max(coded, key=lambda each: each.nbytes)

@@ -100,6 +100,11 @@ def test_a_server_is_not_taken_for_a_slow_codec() -> None:
     assert "decoding takes long" not in causes(seen(coded, READS, moved={"read": 1 << 29}))
 
 
+def test_a_codec_that_is_slow_for_the_host_is_named_beside_the_missing_decoder() -> None:
+    run = seen(cases()["the host decodes"].plan, READS, moved={"read": 1 << 29})
+    assert {"decoding takes long", "the host decodes"} <= set(causes(run))
+
+
 def test_nothing_is_advised_on_no_elements() -> None:
     advice = profiled(lambda: cf.map(np.sqrt, np.zeros((0, 5)), **CPU))
     assert not advice.what_ifs
