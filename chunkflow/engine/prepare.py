@@ -35,7 +35,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, Resu
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
 from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
-from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.protocol import Kernel, SharedBlocks
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
@@ -116,6 +116,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             loaded = replace(opened, sources=tuple([LoadedSource.of(source) for source in opened.sources]))
             if loaded != opened:
                 opened, stated = loaded, _declare(declare, loaded, options)
+        opened, stated = _read_once(arrays, opened, stated)
         guards = guards_of(opened.sources)
         identity.release(guards, written_by(stated.targets))
         identity.begin(guards)
@@ -181,6 +182,25 @@ def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
     check_resume(options.resume, targets)
     check_overlap(declared, opened.sources, dict(enumerate(targets)))
     return _Stated(declared, nest, specs, lengths, targets)
+
+
+def _read_once(arrays: Sequence[Any], opened: _Opened, stated: _Stated) -> tuple[_Opened, _Stated]:
+    """Without operands of a product that are an earlier one again: the same array, with the same axes.
+
+    A function of the user's gets blocks of its own, as it may write to them.
+    """
+    operands, kernel = stated.nest.operands, stated.declared.kernel
+    if kernel is None or not stated.nest.is_product:
+        return opened, stated
+    given = list(zip((a for a in arrays if not is_scalar(a)), operands, strict=True))
+    first = [next(i for i, (a, o) in enumerate(given) if a is array and o == operand) for array, operand in given]
+    kept = sorted(set(first))
+    if len(kept) == len(first):
+        return opened, stated
+    declared = replace(stated.declared, kernel=SharedBlocks(kernel, tuple(map(kept.index, first))))
+    nest = replace(stated.nest, operands=tuple([operands[i] for i in kept]))
+    opened = replace(opened, sources=tuple([opened.sources[i] for i in kept]))
+    return opened, replace(stated, declared=declared, nest=nest, specs=[stated.specs[i] for i in kept])
 
 
 def _plan(

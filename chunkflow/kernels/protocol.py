@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import FunctionType
 from typing import Any, Literal, TypeVar, cast
@@ -321,3 +321,21 @@ class KernelWrapper(Fold, Carry, MultiKernel):
     ) -> tuple[list[Any], list[Any]]:
         found: tuple[list[Any], list[Any]] = self.kernel.step(values, *self._own(blocks, nest, grid, index, box))
         return found
+
+
+@dataclass(frozen=True)
+class SharedBlocks(KernelWrapper):
+    """A kernel several of whose operands are one array: each gets the block of number `which`."""
+
+    kernel: Any
+    which: tuple[int, ...]
+
+    @property
+    def data_independent(self) -> bool:
+        return bool(self.kernel.data_independent)
+
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
+        return nest, box
+
+    def given(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Sequence[Any]:
+        return [blocks[number] for number in self.which]

@@ -41,7 +41,7 @@ SHARED_LESS, MODEST = 1.06, 64 << 20
 """So much more time is worth a quarter less memory there, if there are more bytes of it than this."""
 
 DEEP = 256
-"""Elements along an axis that is summed over below which a product of blocks is slow, so that it is avoided."""
+"""Elements that are summed for each result below which a product of blocks is slow, so that it is avoided."""
 
 BROAD, EVEN = 1024, 128
 """Sides from the first on are multiples of the second: kernels for matrices work on tiles."""
@@ -89,9 +89,8 @@ def _fastest(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence
     assert isinstance(op, ProductNest)
     sides = _sides(problem, caps, units)
     touched = _touched(problem, sides)
-    deep = np.array(True)
-    for axis in op.folded:
-        deep = deep & (_along(sides, axis) >= min(DEEP, caps[axis]))
+    summed = math.prod([_along(sides, axis) for axis in op.folded], start=np.int64(1))
+    deep = summed >= min(DEEP, math.prod(caps[axis] for axis in op.folded))
     found: list[tuple[float, Plan]] = []
     for depth, resident in itertools.product(depths(problem), _residents(problem)):
         shapes = _Shapes(problem, op, sides, touched, depth, resident)

@@ -585,6 +585,26 @@ def test_a_small_result_stays_and_both_operands_are_read_once() -> None:
     assert plan.block[2] >= 256
 
 
+def test_a_sum_over_several_axes_is_deep_by_all_of_them() -> None:
+    """Each of these axes alone is short, but the result stays: the operands are read once."""
+    shapes = [(300, 400, 64), (300, 400, 80)]
+    plan = planned(notation.einsum("abi,abj->ij", shapes), shapes, 4_000_000)
+    assert plan.bytes_in == 4 * 300 * 400 * (64 + 80)
+
+
+@everywhere
+def test_an_array_that_meets_itself_along_the_same_axes_is_read_once(place: Place) -> None:
+    x = noise((40, 30, 20), "f8")
+    for text, number in (("ijk,ijk->ij", 1), ("ijk,ijk,ijk->j", 1), ("ijk,ijl->kl", 2)):
+        arrays = [x] * (text.count(",") + 1)
+        options = {"budget": place.budget(100_000), "device": place.device()}
+        plan = cf.explain(cf.einsum, text, *arrays, **options)
+        assert len(plan.operands) == number
+        assert number > 1 or plan.bytes_in == x.nbytes
+        got = cf.einsum(text, *arrays, **options)
+        np.testing.assert_allclose(got, np.einsum(text, *arrays))
+
+
 def test_gram_and_cov_read_once() -> None:
     x = noise((3000, 20), "f8")
     for fn, options in ((moments.gram, {}), (moments.cov, {"rowvar": False}), (moments.corrcoef, {"rowvar": False})):
