@@ -10,7 +10,6 @@ import signal
 import warnings
 import zlib
 from functools import cache
-from itertools import combinations
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
@@ -28,7 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
     "ci",
-    max_examples=14,
+    max_examples=10,
     derandomize=True,
     deadline=None,
     database=None,
@@ -78,13 +77,12 @@ def is_thorough() -> bool:
 
 
 def values(item: pytest.Item) -> set[tuple[object, ...]]:
-    """What a test of a sweep is tried with: its values, or each pair of them if there are more than two."""
+    """What a test of a sweep is tried with."""
     params = item.callspec.params  # type: ignore[attr-defined]
     names = [mark.args[0] for mark in item.iter_markers("parametrize")]
     groups = [tuple(re.findall(r"\w+", " ".join([name] if isinstance(name, str) else name))) for name in names]
     groups += [(name,) for name in params if not any(name in group for group in groups)]  # of fixtures
-    found = [(group, *(id(params[name]) for name in group)) for group in sorted(groups)]
-    return set(combinations(found, 2 if len(found) > 2 else 1))
+    return {(group, *(id(params[name]) for name in group)) for group in groups}
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -91,7 +91,11 @@ APART = ("cluster", "gpus")
 """Cases that start processes, which begin as this one did."""
 
 
-@pytest.mark.parametrize("name", ROWS)
+SLOW = ("gpus", "storage")
+"""Cases that take long; others start processes, and write files, by the same code."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in SLOW)) for n in ROWS])
 def test_every_case_runs_or_says_what_it_lacks(name: str, tmp_path: Path) -> None:
     few = ["--no-memory", "--set", "workers=1", "plane=128", "gpus=1"]
     done = (run_apart if name in APART else run)(name, "--directory", str(tmp_path), *few)

@@ -70,6 +70,7 @@ def test_each_command_is_on_its_page() -> None:
     assert not [name for name in commands if f"chunkflow {name}" not in page]
 
 
+@pytest.mark.thorough  # CI builds the site, which runs them
 @pytest.mark.parametrize("script", GALLERY, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_scripts_of_the_gallery_run(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

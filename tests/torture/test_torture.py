@@ -41,11 +41,11 @@ def test_every_scenario_ends_well_without_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --scenarios 6 --number 120 --seconds 8",
-        "torture.full --scenarios 4 --number 26 --seconds 6",
-        "torture.power --scenarios 4 --number 26 --seconds 6",
-        "torture.many --number 20 --only zarr",
-        "torture.kills --kinds 4 --number 1 --apart 1 --seed 0",
+        "torture --scenarios 4 --number 60 --seconds 8",
+        "torture.full --scenarios 2 --number 14 --seconds 6",
+        "torture.power --scenarios 2 --number 14 --seconds 6",
+        "torture.many --number 10 --only zarr",
+        "torture.kills --kinds 2 --number 1 --apart 1 --seed 0",
         "torture.kills --points --only distinct",
     ],
 )
