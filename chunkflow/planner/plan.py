@@ -202,12 +202,16 @@ class Plan(Printed):
 
     @property
     def results(self) -> tuple[int, ...]:
-        """Bytes of each result that a lane holds at once; none where blocks are combined.
+        """Bytes of each result that a lane holds at once, or of each partial one where blocks are combined.
 
-        In pieces of their size memory stays usable: behind a smaller one, at an array's end, no other one begins.
+        In pieces of their size memory stays usable: behind a smaller one, at an array's end, no other one begins, and
+        what is kept between blocks divides no room of temporaries.
         """
-        if self._combined > 1 or self.lanes > 1:
+        if self.lanes > 1:
             return ()
+        if self._combined > 1:
+            kept = 0 if self.op.is_product else rounded(self.op.holds(self.block), self.machine.page)
+            return (kept,) * (self.memory.partials // kept) if kept else ()
         shapes = [output.shape(self.block) for output in self.op.outputs]
         each = [
             rounded(math.prod(shape) * spec.dtype.itemsize, self.machine.page)

@@ -36,7 +36,8 @@ GIVEN_UP = 1.5
 """Smaller blocks are not tried any more when they take so much longer than the best: from there each is slower."""
 
 RUN = 4 << 10
-"""Bytes of a file that are better read or written at once: a system call costs as much as copying them."""
+"""Bytes that are better read or written at once: a system call costs as much as copying them, and memory is slow in
+shorter runs."""
 
 COLUMN = 4 * RUN
 """Bytes of a file that blocks have at once, at least, where they are narrow for another reason."""
@@ -54,8 +55,9 @@ REREAD = 1.02
 OFTEN = 2
 """How often chunks are read for a plan to say what budget they fit."""
 
-ROOMY = 0.9
-"""Part of the budget that a plan had better keep to, where it costs nothing."""
+ROOMY, ROOMY_TIE = 0.9, 1.05
+"""Part of a device's budget that a plan had better keep to, and what that may cost where its function has temporaries.
+These vary in size: in a full budget one piece must go to make room for another, and the driver waits for all work."""
 
 SHARED_TIE = 1.05
 """The same on a device that shares the host's memory, which others need too: the plan that takes least is chosen."""
@@ -230,9 +232,11 @@ def _best(problem: PlanProblem, fitting: Sequence[Plan]) -> Plan:
     """The fastest plan; among those that are about as fast the largest blocks, or on a shared host the least memory."""
     best = min(p.estimate.seconds for p in fitting)
     if problem.machine.staged:
+        roomy = [p for p in fitting if p.memory.total <= ROOMY * problem.budget]
+        sooner = min((p.estimate.seconds for p in roomy), default=math.inf)
+        if sooner <= best * (ROOMY_TIE if problem.workspace else NEAR_TIE):
+            fitting, best = roomy, sooner
         near = [p for p in fitting if p.estimate.seconds <= best * NEAR_TIE]
-        # What the function allocates varies in size: in a full budget one piece must go to make room for another.
-        near = [p for p in near if p.memory.total <= ROOMY * problem.budget] or near
         return max(near, key=lambda p: (math.prod(p.block), p.depth))
     near = [p for p in fitting if p.estimate.seconds <= best * SHARED_TIE]
     if min(p.memory.total for p in near) > LARGE:
@@ -294,14 +298,16 @@ def _units(problem: PlanProblem) -> list[int]:
 
 
 def _broad(problem: PlanProblem, sides: _Sides) -> _Sides:
-    """Units that let every file be read and written in runs, not element by element, whatever its layout."""
+    """Units that let every array be read and written in runs, not element by element, whatever its layout."""
     units, order = list(sides.units), problem.order
     arrays = [(s, [*o.axes]) for s, o in zip(problem.operands, problem.op.operands, strict=True)]
     for spec, output in zip(problem.outputs, problem.op.outputs, strict=True):
         arrays.append((spec, [d.axis if isinstance(d, Along) and d.ratio == 1 else None for d in output.dims]))
+    most = max((spec.nbytes for spec, _ in arrays), default=0)
     for spec, axes in arrays:
         axis = axes[spec.order[-1]] if axes else None
-        if axis is None or spec.chunks is not None or spec.storage.in_memory or axis == order[-1]:
+        few = math.prod(spec.shape) * RUN <= most  # whose elements can be moved one by one
+        if axis is None or spec.chunks is not None or few or axis == order[-1]:
             continue
         unit = units[axis]
         wanted = -(-RUN // (spec.dtype.itemsize * unit)) * unit
@@ -335,6 +341,11 @@ def _candidates(problem: PlanProblem, sides: _Sides) -> Iterator[Plan]:
                 else:
                     high = middle
         yield plan
+        if plan.memory.total > ROOMY * problem.budget and problem.machine.staged and problem.workspace:
+            room = ROOMY * problem.budget / plan.memory.total
+            roomy = at(int(room**1.5 * math.prod(plan.block)))  # as not all of the memory goes with the block's size
+            if roomy.memory.total <= problem.budget:
+                yield roomy
         best = plan.estimate.seconds
         target = math.prod(plan.block) // 2
         while target * item >= SMALLEST_BLOCK or plan.depth == 1 < target:

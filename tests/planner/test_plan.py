@@ -868,3 +868,14 @@ def test_a_fold_that_keeps_much_has_blocks_that_are_long(machine: Machine) -> No
     plan = make_plan(op, [x], [y], machine, 60_000_000)
     assert plan.block[0] > 1000
     assert len(plan.grid) < 1000, "a block of all columns would have one row"
+
+
+@pytest.mark.parametrize("machine", [GPU, replace(GPU, staged=False, lanes=2, depths=(4, 2, 1))])
+@pytest.mark.parametrize("storage", [Storage(), IN_MEMORY])
+@pytest.mark.parametrize("axes", list(itertools.permutations(range(3))))
+def test_what_is_transposed_is_read_and_written_in_runs(machine: Machine, storage: Storage, axes: Any) -> None:
+    x = replace(spec((808, 808, 808), storage=storage), order=axes)
+    y = spec(x.shape, storage=storage)
+    plan = make_plan(elementwise(x.shape), [x], [y], machine, 512_000_000)
+    for array in (x, y):
+        assert plan.block[array.order[-1]] == 808, "both have whole rows in each block"

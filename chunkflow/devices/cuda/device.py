@@ -204,11 +204,14 @@ class CupyPool:
         self._sizes = memory
 
     def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
-        """See `Pool.claim`. To free memory and take it in other sizes, the driver waits for all work."""
+        """See `Pool.claim`. To free memory and take it in other sizes, the driver waits for all work.
+
+        There is half as much again: blocks at edges are smaller, and what they leave behind holds none of the next.
+        """
         with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
             held = [self._malloc(size) for size in apart]
             left = min(most - sum(apart), self._pool.get_limit() - self._pool.used_bytes())
-            held.append(self._malloc(min(nbytes + nbytes // 4 - sum(apart), left) // rates.PAGE * rates.PAGE))
+            held.append(self._malloc(min(nbytes + nbytes // 2 - sum(apart), left) // rates.PAGE * rates.PAGE))
 
     def allocate(self, nbytes: int) -> Any:
         with self.active():
