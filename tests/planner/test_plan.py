@@ -879,3 +879,19 @@ def test_what_is_transposed_is_read_and_written_in_runs(machine: Machine, storag
     plan = make_plan(elementwise(x.shape), [x], [y], machine, 512_000_000)
     for array in (x, y):
         assert plan.block[array.order[-1]] == 808, "both have whole rows in each block"
+
+
+def test_a_function_with_temporaries_leaves_room_where_that_costs_little() -> None:
+    x = spec((808, 808, 808), storage=IN_MEMORY)
+    for op, budget in itertools.product((halo(x.shape), elementwise(x.shape)), (500_000_000, 1_000_000_000)):
+        plan = make_plan(op, [x], [x], GPU, budget, workspace=12.0)
+        assert 0.6 * budget < plan.memory.total <= 0.9 * budget
+
+
+def test_what_a_fold_keeps_has_places_of_its_own() -> None:
+    x, y = spec((808, 808, 808), storage=IN_MEMORY), spec((808, 808))
+    op = replace(nest([x.shape]), outputs=(Output((Along(1), Along(2))),), state=(8.0,))
+    plan = make_plan(op, [x], [y], GPU, 500_000_000, workspace=8.0)
+    assert plan.results
+    assert set(plan.results) == {rounded(808 * 808 * 8, GPU.page)}
+    assert sum(plan.results) <= plan.memory.partials
