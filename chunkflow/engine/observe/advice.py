@@ -41,6 +41,10 @@ WAITING = 250e-6
 SHORT = 0.2
 """Share of that waiting beyond which the spans of stages are of no use: threads wait in all of them."""
 
+STARTING = 8e-3
+"""Seconds that a run on a device of its own takes before its first block and after its last one, where it took so much
+more than predicted."""
+
 NEW_PAGES = 2e9
 """Bytes per second at which a core is given memory that it has not used, where that was not measured."""
 
@@ -398,8 +402,32 @@ def _seconds(run: Seen, other: Plan) -> float:
         return run.seconds * ratio
     waiting = min(max(run.seconds - plan.estimate.seconds, 0.0), WAITING * len(plan.grid))
     lasts = run.seconds - waiting
-    apart = plan.machine.staged or waiting > SHORT * run.seconds
-    return (lasts * ratio if apart else _by_stages(run, other, lasts)) + waiting * len(other.grid) / len(plan.grid)
+    if plan.machine.staged and plan.traffic.decode and run.bound_by == "read":
+        lasts = _decoded_elsewise(run, other, lasts)
+    elif plan.machine.staged or waiting > SHORT * run.seconds:
+        lasts *= ratio
+    else:
+        lasts = _by_stages(run, other, lasts)
+    return lasts + waiting * len(other.grid) / len(plan.grid)
+
+
+def _decoded_elsewise(run: Seen, other: Plan, seconds: float) -> float:
+    """How long another plan takes where stages overlap, and decoding took this one so many seconds."""
+    known, then = run.plan.estimate, other.estimate
+    busiest, busiest_then = (max(estimate.stages.values()) for estimate in (known, then))
+    fixed = min(STARTING, max(seconds - known.seconds, 0.0))
+    stages = then.stages | {"read": _read(run, other, seconds - fixed - (known.seconds - busiest))}
+    return fixed + then.seconds - busiest_then + max(stages.values())
+
+
+def _read(run: Seen, other: Plan, seconds: float) -> float:
+    """Seconds in which another plan reads if this one took so many, where decoding is slower than predicted."""
+    known, then = run.plan.estimate.stages["read"], other.estimate.stages["read"]
+    bare, bare_then = (plan.traffic.read / plan.machine.read for plan in (run.plan, other))
+    coding = known - bare
+    if run.plan.traffic.decode and coding > 0:
+        return bare_then + (then - bare_then) * max(seconds - bare, 0.0) / coding
+    return then * seconds / known
 
 
 def _by_stages(run: Seen, other: Plan, seconds: float) -> float:
@@ -410,12 +438,7 @@ def _by_stages(run: Seen, other: Plan, seconds: float) -> float:
     known, would = run.plan.estimate.stages, dict(other.estimate.stages)
     lasted = sum(run.spent.values())
     if "read" in run.spent and known["read"]:
-        bare, bare_then = (plan.traffic.read / plan.machine.read for plan in (run.plan, other))
-        coding = known["read"] - bare
-        if run.plan.traffic.decode and coding > 0:  # it is decoding that is slower
-            would["read"] = bare_then + (would["read"] - bare_then) * max(run.spent["read"] - bare, 0.0) / coding
-        else:
-            would["read"] *= run.spent["read"] / known["read"]
+        would["read"] = _read(run, other, run.spent["read"])
     for stage in ("compute", "write"):
         if stage in run.spent and known[stage]:
             would[stage] *= run.spent[stage] / known[stage]

@@ -232,3 +232,14 @@ def test_what_is_slower_than_predicted_is_so_after_a_change_too() -> None:
     (better,) = [each for each in advised(run).what_ifs if "unencoded" in each.change]
     lasts = (then["read"] + 5 * then["compute"] + then["write"]) / bare.lanes
     assert better.seconds == pytest.approx(lasts + 0.1, rel=0.1), "reading was slow for decoding, which is not done"
+
+
+def test_what_a_device_waits_for_is_not_slower_for_decoding_that_is_not_done() -> None:
+    coded = plan(staged=True, chunks=(64, 512, 512), storage=Storage(how="zarr", codec="gzip"))
+    bare = plan(staged=True, chunks=(64, 512, 512), storage=Storage(how="zarr", raw=True))
+    assert coded.estimate.bound_by == "read"
+    run = seen(coded, READS, replan=lambda budget, specs=coded.operands: bare if specs[0].storage.raw else coded)
+    run = replace(run, seconds=coded.estimate.seconds + 8 * coded.estimate.stages["read"])
+    (better,) = [each for each in advised(run).what_ifs if "unencoded" in each.change]
+    assert better.seconds == pytest.approx(bare.estimate.seconds, rel=0.5)
+    assert better.seconds < run.seconds * bare.estimate.seconds / coded.estimate.seconds / 2, "not by one ratio"
