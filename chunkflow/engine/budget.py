@@ -66,7 +66,7 @@ class Budget:
     """
 
     def __init__(self, limit: str | int | float = DEFAULT) -> None:
-        self._spec = limit
+        self._spec, self._is_default = limit, False
         self._limits: dict[str, int] = {}
         self._pools: dict[str, Pool] = {}
         self._peak = 0
@@ -107,7 +107,8 @@ class Budget:
         """Bytes allowed on a device."""
         if device.name not in self._limits:
             self._devices[device.name] = device
-            self._limits[device.name] = parse_bytes(self._spec, whole=device.free_memory())
+            limit = parse_bytes(self._spec, whole=device.free_memory())
+            self._limits[device.name] = steady(limit) if self._is_default and self._fixed is None else limit
         return self._limits[device.name]
 
     def pool(self, device: Device) -> Pool:
@@ -229,6 +230,18 @@ class Lease:
         return self.budget.left(self.device, self.cap)
 
 
+def steady(nbytes: int) -> int:
+    """A number without its bits after the first six: at most a thirtieth less.
+
+    What is free varies from run to run, and so they have the same budget by default, and one plan.
+
+    >>> steady(1000), steady(1015), steady(40)
+    (992, 1008, 40)
+    """
+    bits = max(nbytes.bit_length() - 6, 0)
+    return nbytes >> bits << bits
+
+
 @contextmanager
 def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator[Lease]:
     """Lend a run the budget that it asks for, or the one that it runs under; close a budget of its own at the end.
@@ -249,6 +262,7 @@ def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator
         yield Lease(shared, device, _cap=budget)
     else:
         own = Budget(setting("budget") if budget is None else budget)
+        own._is_default = budget is None
         try:
             yield Lease(own, device, is_own=True)
         finally:

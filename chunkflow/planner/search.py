@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,8 +32,9 @@ from chunkflow.planner.problem import PlanProblem
 SMALLEST_BLOCK = 64 << 10
 """Bytes of a block below which smaller ones are not considered: the overhead per block dominates."""
 
-GIVEN_UP = 1.5
-"""Smaller blocks are not tried any more when they take so much longer than the best: from there each is slower."""
+GIVEN_UP, SHARED_GIVEN_UP = 1.5, 4
+"""Smaller blocks are not tried any more when they take so much longer than the best: from there each is slower. Where
+the device shares the host's memory some are slower between two that are faster."""
 
 RUN = 4 << 10
 """Bytes that are better read or written at once: a system call costs as much as copying them, and memory is slow in
@@ -48,6 +49,9 @@ NEAR_TIE = 1.02
 KEPT, WORTH = 4, 1.2
 """Blocks that keep less are tried too where what a fold keeps takes more than one part in so many of the budget; and
 narrower ones as long as they are so many times as fast, since rows of a file come in shorter pieces."""
+
+NEARLY = 64
+"""Part of a block by which the largest one that fits may be larger than the one that is found."""
 
 REREAD = 1.02
 """How often elements may be read, for their halos' sake, by blocks that are no whole planes where those fit too."""
@@ -190,19 +194,20 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
     """Plans within the budget: whole planes first, then narrower blocks if they are faster."""
     broad = _broad(problem, sides)
     fitting: list[Plan] = []
-    for way in _ways(problem):
-        tried = list(_candidates(way, broad)) if broad != sides else []
-        fitting += tried or list(_candidates(way, sides))
+    ways = [_Tried(way) for way in _ways(problem)]
+    for way in ways:
+        wide = list(_candidates(way, broad)) if broad != sides else []
+        fitting += wide or list(_candidates(way, sides))
     sooner = min((plan.estimate.seconds for plan in fitting), default=math.inf) / NEAR_TIE
-    for way, narrow in itertools.product(_ways(problem), _narrower(problem, sides)):
+    for way, narrow in itertools.product(ways, _narrower(problem, sides)):
         plans = _candidates(way, narrow)
         fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
     fitting += [plan for plan in _columns(problem, sides) if plan.estimate.seconds < sooner]
     if fitting and min(plan.rereads for plan in fitting) > REREAD:
         parts = _sides_of_a_chunk(problem, sides)
-        fitting += [p for way in _ways(problem) for p in _candidates(way, parts) if p.estimate.seconds < sooner]
+        fitting += [p for way in ways for p in _candidates(way, parts) if p.estimate.seconds < sooner]
     for narrow in _keeping_less(problem, sides, fitting):
-        less = [plan for way in _ways(problem) for plan in _candidates(way, narrow)]
+        less = [plan for way in ways for plan in _candidates(way, narrow)]
         seconds = min((plan.estimate.seconds for plan in less), default=math.inf)
         if seconds > sooner / WORTH:
             break
@@ -315,31 +320,39 @@ def _broad(problem: PlanProblem, sides: _Sides) -> _Sides:
     return sides._replace(units=units)
 
 
-def _candidates(problem: PlanProblem, sides: _Sides) -> Iterator[Plan]:
+class _Tried:
+    """Plans of blocks of a problem, each made once."""
+
+    def __init__(self, problem: PlanProblem) -> None:
+        self.problem = problem
+        self._plans: dict[tuple[Shape, int], Plan] = {}
+
+    def plan(self, block: Shape, depth: int) -> Plan:
+        found = self._plans.get((block, depth))
+        if found is None:
+            found = self._plans[block, depth] = plan_of(self.problem, block, depth)
+        return found
+
+
+def _candidates(tried: _Tried, sides: _Sides) -> Iterator[Plan]:
     """Plans within the budget: for each number of slots the largest block that fits, then halves of it."""
+    problem = tried.problem
     unit_sets = [sides.units]
     aligned = _aligned_to_sources(problem, sides)
     if aligned != unit_sets[0]:
         unit_sets.append(aligned)
     item = max([s.dtype.itemsize for s in (*problem.operands, *problem.outputs)], default=1)
+    given_up = GIVEN_UP if problem.machine.staged else SHARED_GIVEN_UP
     for units, depth in itertools.product(unit_sets, problem.machine.depths):
 
         def at(target: int, units: list[int] = units, depth: int = depth) -> Plan:
-            return plan_of(problem, _grid.fit(sides.longest, units, problem.order, target), depth)
+            return tried.plan(_grid.fit(sides.longest, units, problem.order, target), depth)
 
-        low, high = 1, math.prod(sides.longest)
-        plan = at(high)
-        if plan.memory.total > problem.budget:
-            plan = at(low)
-            if plan.memory.total > problem.budget:
-                continue
-            while high - low > max(low // 64, 1):
-                middle = (low + high) // 2
-                tried = at(middle)
-                if tried.memory.total <= problem.budget:
-                    low, plan = middle, tried
-                else:
-                    high = middle
+        plan = _largest(at, math.prod(sides.longest), problem.budget)
+        if plan is None:
+            continue
+        even = at(_evened(plan.block, sides.longest, problem.order))
+        plan = even if even.memory.total <= problem.budget else plan
         yield plan
         if plan.memory.total > ROOMY * problem.budget and problem.machine.staged and problem.workspace:
             room = ROOMY * problem.budget / plan.memory.total
@@ -355,11 +368,53 @@ def _candidates(problem: PlanProblem, sides: _Sides) -> Iterator[Plan]:
                 if plan.memory.total <= problem.budget:  # not every smaller block takes less: see Plan.recycled
                     yield plan
                 best = min(best, plan.estimate.seconds)
-                if problem.machine.staged and plan.estimate.seconds > best * GIVEN_UP:
+                if plan.estimate.seconds > best * given_up:
                     break
             if math.prod(plan.block) > target:
                 break  # nothing smaller keeps the units whole
             target //= 2
+
+
+def _evened(block: Shape, longest: Sequence[int], order: Shape) -> int:
+    """Elements of a block with one block fewer along the axis that is cut, if it is but little larger.
+
+    >>> _evened((255, 100), (512, 100), (0, 1)), _evened((200, 100), (512, 100), (0, 1))
+    (25600, 20000)
+    """
+    size = math.prod(block)
+    axis = next((a for a in reversed(order) if block[a] < longest[a]), None)
+    if axis is None:
+        return size
+    side = -(-longest[axis] // (_grid.count(longest[axis], block[axis]) - 1))
+    return size // block[axis] * side if side <= block[axis] * (1 + 2 / NEARLY) else size
+
+
+def _largest(at: Callable[[int], Plan], most: int, budget: int) -> Plan | None:
+    """The largest plan within a budget, nearly, of those that `at` gives for numbers of elements.
+
+    Memory nearly goes with the number, so what a straight line says is tried first, and then halves of what is left.
+    """
+    above = at(most)
+    if above.memory.total <= budget:
+        return above
+    found = at(1)
+    if found.memory.total > budget:
+        return None
+    low, high = 1, most
+    for turn in itertools.count():
+        step = max(low // NEARLY, 1)
+        if high - low <= step:
+            return found
+        ends = [(math.prod(plan.block), plan.memory.total) for plan in (found, above)]
+        (size, least), (larger, total) = ends
+        straight = size + (larger - size) * (budget - least) // max(total - least, 1)
+        middle = (low + high) // 2 if turn % 3 == 2 else min(max(straight, low + step), high - 1)
+        tried = at(middle)
+        if tried.memory.total <= budget:
+            low, found = middle, tried
+        else:
+            high, above = middle, tried
+    raise AssertionError
 
 
 def _narrower(problem: PlanProblem, sides: _Sides) -> Iterator[_Sides]:

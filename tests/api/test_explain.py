@@ -102,9 +102,9 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         {"device": GPU, "budget": "8MB"},
         """\
         fftn in 3 passes within 7.98 MB, 1.78 s by the model
-          1. axes 2: (256, 512, 512) of float32 -> (256, 512, 512) of complex64 in blocks of (1, 124, 512), 268.44 MB read and 536.87 MB written
+          1. axes 2: (256, 512, 512) of float32 -> (256, 512, 512) of complex64 in blocks of (1, 123, 512), 268.44 MB read and 536.87 MB written
              between: 536.87 MB in a plain file
-          2. axes 1: (256, 512, 512) of complex64 -> (256, 512, 512) of complex64 in blocks of (1, 512, 124), 536.87 MB read and 536.87 MB written
+          2. axes 1: (256, 512, 512) of complex64 -> (256, 512, 512) of complex64 in blocks of (1, 512, 123), 536.87 MB read and 536.87 MB written
              between: 536.87 MB in a plain file
           3. axes 0: (256, 512, 512) of complex64 -> (256, 512, 512) of complex64 in blocks of (256, 8, 16), 536.87 MB read and 536.87 MB written""",  # noqa: E501
     ),

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.mover import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.planner import candidate
+from chunkflow.planner import candidate, search
 from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import Traffic, estimate
 from chunkflow.planner.plan import Plan
@@ -895,3 +896,32 @@ def test_what_a_fold_keeps_has_places_of_its_own() -> None:
     assert plan.results
     assert set(plan.results) == {rounded(808 * 808 * 8, GPU.page)}
     assert sum(plan.results) <= plan.memory.partials
+
+
+@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("shape", [(640,) * 3, (100_000, 10_000, 1000), (1 << 40,)])
+def test_few_blocks_are_tried_however_large_arrays_are(
+    shape: Shape, staged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    made = search.plan_of
+    monkeypatch.setattr(search, "plan_of", lambda *given: tried.append(given[1:]) or made(*given))
+    machine = replace(GPU, staged=staged, lanes=1 if staged else 2, depths=(3, 2, 1), cache=0 if staged else 12 << 20)
+    x = spec(shape, chunks=(64,) * len(shape))
+    make_plan(elementwise(shape), [x], [replace(x, chunks=None)], machine, 4_000_000_000 + staged, workspace=4.0)
+    assert 10 < len(tried) < 130
+    assert len(set(tried)) == len(tried), "each once"
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 10**12))
+def test_the_largest_block_within_a_budget_is_nearly_found(most: int, each: int, base: int, budget: int) -> None:
+    def at(target: int) -> Any:
+        return SimpleNamespace(block=(target,), memory=SimpleNamespace(total=base + each * target))
+
+    found = search._largest(at, most, budget)
+    best = min(most, (budget - base) // each)
+    if best < 1:
+        assert found is None
+    else:
+        assert found.memory.total <= budget
+        assert best - max(best // search.NEARLY, 1) <= found.block[0] <= best
