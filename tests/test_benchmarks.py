@@ -91,8 +91,8 @@ APART = ("cluster", "gpus")
 """Cases that start processes, which begin as this one did."""
 
 
-SLOW = ("gpus", "storage")
-"""Cases that take long; others start processes, and write files, by the same code."""
+SLOW = ("cluster", "gpus", "indexing", "operations", "remote", "storage", "zarr")
+"""Cases that take long; others start processes, write files, and compare with peers, by the same code."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in SLOW)) for n in ROWS])

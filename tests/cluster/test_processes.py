@@ -348,6 +348,7 @@ def test_a_profile_has_the_reports_of_all_workers(client: Any, path: str, capsys
     assert f" {seen.report.runs}/{seen.report.runs} " in capsys.readouterr().err, "it begins anew"
 
 
+@pytest.mark.thorough
 def test_a_profile_has_each_report_however_many_there_are(client: Any) -> None:
     def work(number: int) -> float:
         return float(dask.compute(cf.open(np.ones((4, 4))).sum(), scheduler="sync")[0])

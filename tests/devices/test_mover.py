@@ -493,7 +493,7 @@ def test_times_are_told_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @compiled
-@pytest.mark.parametrize(("rows", "budget"), [(80, 100_000), (800, 100_000), (20_000, 30_000_000)])
+@pytest.mark.parametrize(("rows", "budget"), [(80, 100_000), (800, 100_000), (20_000, 40_000_000)])
 def test_the_report_counts_each_byte_once(rows: int, budget: int) -> None:
     """However many pieces a share has: one has more than a thread can note the times of."""
     x = filled((rows, 500), "f4")
@@ -857,7 +857,9 @@ REARRANGED: dict[str, Callable[[Any], Any]] = {
     "repeat": lambda x: np.repeat(x, 2, axis=1),
     "repeat, axis 0": lambda x: np.repeat(x, 3, axis=0),
     "concatenate": lambda x: np.concatenate([x, x[:, ::-1]], axis=1),
-    "stack": lambda x: np.stack([x, x], axis=0),
+    "stack": lambda x: np.stack([x, x[::-1]], axis=0),
+    "stack, axis 1": lambda x: np.stack([x, x[::-1], x], axis=1),
+    "stack, axis 3": lambda x: np.stack([x, x[::-1]], axis=3),
     "mirrored edges": lambda x: np.pad(x, ((2, 1), (3, 3), (0, 0)), mode="reflect"),
     "edges": lambda x: np.pad(x, 1),
     "of four axes": lambda x: np.roll(x.reshape(4, 4, 26, 600), (1, 5), axis=(1, 2)),
@@ -865,7 +867,7 @@ REARRANGED: dict[str, Callable[[Any], Any]] = {
     "transposed": lambda x: np.roll(np.transpose(x, (2, 0, 1)), 2, axis=0),
     "chosen": lambda x: np.concatenate([x[:1], x, x[-1:]]),
 }
-MOVED = sorted(REARRANGED.keys() - {"stack", "mirrored edges", "edges", "of five axes"})
+MOVED = sorted(REARRANGED.keys() - {"stack, axis 3", "mirrored edges", "edges", "of five axes"})
 
 
 @pytest.mark.skipif(not BUILT, reason="there are no compiled loops")

@@ -41,12 +41,12 @@ def test_every_scenario_ends_well_without_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --scenarios 4 --number 60 --seconds 8",
-        "torture.full --scenarios 2 --number 14 --seconds 6",
-        "torture.power --scenarios 2 --number 14 --seconds 6",
-        "torture.many --number 10 --only zarr",
+        "torture --scenarios 2 --number 30 --seconds 4",
+        "torture.full --scenarios 1 --number 8 --seconds 3",
+        "torture.power --scenarios 1 --number 8 --seconds 3",
+        "torture.many --number 4 --only zarr",
         "torture.kills --kinds 2 --number 1 --apart 1 --seed 0",
-        "torture.kills --points --only distinct",
+        pytest.param("torture.kills --points --only distinct", marks=pytest.mark.thorough),
     ],
 )
 def test_a_sample(tmp_path: Path, sample: str) -> None:

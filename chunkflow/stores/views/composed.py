@@ -88,12 +88,14 @@ class ComposedSource(Unviewed):
     def run(self, region: Region) -> ByteRun | None:
         """See `chunkflow.stores.protocol.ByteRuns`: of a region that is one box of an array in memory."""
         pieces = list(itertools.islice(self._arrangement.pieces(region), 2))
-        if len(pieces) != 1 or pieces[0].fill is not None or self._new is not None:
+        if len(pieces) != 1 or pieces[0].fill is not None:
             return None
         piece, source = pieces[0], self._sources[pieces[0].number]
-        found = lasting_view(source, piece.source) if source.spec.dtype == self.spec.dtype else None
+        found = lasting_view(source, self._own(piece.source)) if source.spec.dtype == self.spec.dtype else None
         if found is None or any(len(_even(p)) > 1 for p in piece.parts):
             return None
+        if self._new is not None:
+            found = np.expand_dims(found, self._new)
         found = part(found, tuple(slice(None, None, -1 if p.back else 1) for p in piece.parts))
         times = [side.stop - side.start for side in region]
         return run_in_memory(found, self.spec.order, [n // max(m, 1) for n, m in zip(times, found.shape, strict=True)])
@@ -109,13 +111,15 @@ class ComposedSource(Unviewed):
 
     def _read(self, piece: ArrangedBox, place: np.ndarray) -> None:
         """Fill a place with a piece of a source."""
-        source, region, parts = self._sources[piece.number], piece.source, piece.parts
         if self._new is not None:
-            region = (*region[: self._new], *region[self._new + 1 :])
             place = np.moveaxis(place, self._new, 0)[0, ...]
-            parts = (*parts[: self._new], *parts[self._new + 1 :])
+        parts = self._own(piece.parts)
         place = part(place, tuple(slice(None, None, -1 if p.back else 1) for p in parts))
-        _fill(source, region, place, [(p.times, p.skip) for p in parts])
+        _fill(self._sources[piece.number], self._own(piece.source), place, [(p.times, p.skip) for p in parts])
+
+    def _own(self, axes: tuple[V, ...]) -> tuple[V, ...]:
+        """Of values for all axes those that the sources have."""
+        return axes if self._new is None else (*axes[: self._new], *axes[self._new + 1 :])
 
     def close(self) -> None:
         for source in self._sources:

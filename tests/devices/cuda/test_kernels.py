@@ -238,7 +238,9 @@ def drawn_of(dtype: str, shape: Any, seed: int) -> np.ndarray:
     return x
 
 
-@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(d, marks=[pytest.mark.thorough] * (d in ("i1", "i4", "u2", "u4", "u8"))) for d in REAL]
+)
 @given(seed=st.integers(0, 1 << 30), data=st.data())
 def test_lines_in_order(make: Callable[..., Any], dtype: str, seed: int, data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
