@@ -145,20 +145,6 @@ class ArraySpec:
         """Bytes of the whole array, decoded."""
         return self.size * self.dtype.itemsize
 
-    def run(self, block: Shape) -> int:
-        """Bytes of a block of it that lie one after another.
-
-        >>> x = ArraySpec("x", (1000, 4096), np.dtype("f4"))
-        >>> x.run((100, 1024)), x.run((100, 4096))
-        (4096, 1638400)
-        """
-        run = self.dtype.itemsize
-        for axis in reversed(self.order):
-            run *= block[axis]
-            if block[axis] < self.shape[axis]:
-                break
-        return run
-
     def scatters(self, block: Shape) -> bool:
         """Whether a block of it lies in short runs.
 
@@ -166,7 +152,12 @@ class ArraySpec:
         >>> x.scatters((100, 1024)), x.scatters((100, 4096)), x.scatters((1, 64))
         (True, False, False)
         """
-        return self.run(block) < min(RUN, math.prod(block) * self.dtype.itemsize)
+        run = self.dtype.itemsize
+        for axis in reversed(self.order):
+            run *= block[axis]
+            if block[axis] < self.shape[axis]:
+                break
+        return run < min(RUN, math.prod(block) * self.dtype.itemsize)
 
 
 def default_chunks(shape: Shape, itemsize: int, target: int = 8 << 20) -> Shape:

@@ -236,7 +236,8 @@ class Pool(Protocol):
     def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
         """Allocate in advance what the current lane's work needs, up to `most` bytes. No error if it fails.
 
-        `apart` are the bytes of results that are allocated one by one; the rest is one allocation, with spare room.
+        `apart` are the bytes of results, or of partial ones, that are allocated one by one; the rest is one allocation,
+        with spare room.
         """
 
     def allocate(self, nbytes: int) -> Any:

@@ -400,13 +400,9 @@ def _largest(at: Callable[[int], Plan], most: int, budget: int) -> Plan | None:
     found = at(1)
     if found.memory.total > budget:
         return None
-    low, high = 1, most
-    for turn in itertools.count():
-        step = max(low // NEARLY, 1)
-        if high - low <= step:
-            return found
-        ends = [(math.prod(plan.block), plan.memory.total) for plan in (found, above)]
-        (size, least), (larger, total) = ends
+    low, high, turn = 1, most, 0
+    while high - low > (step := max(low // NEARLY, 1)):
+        (size, least), (larger, total) = ((math.prod(p.block), p.memory.total) for p in (found, above))
         straight = size + (larger - size) * (budget - least) // max(total - least, 1)
         middle = (low + high) // 2 if turn % 3 == 2 else min(max(straight, low + step), high - 1)
         tried = at(middle)
@@ -414,7 +410,8 @@ def _largest(at: Callable[[int], Plan], most: int, budget: int) -> Plan | None:
             low, found = middle, tried
         else:
             high, above = middle, tried
-    raise AssertionError
+        turn += 1
+    return found
 
 
 def _narrower(problem: PlanProblem, sides: _Sides) -> Iterator[_Sides]:

@@ -403,7 +403,7 @@ def _seconds(run: Seen, other: Plan) -> float:
     waiting = min(max(run.seconds - plan.estimate.seconds, 0.0), WAITING * len(plan.grid))
     lasts = run.seconds - waiting
     if plan.machine.staged and plan.traffic.decode and run.bound_by == "read":
-        lasts = _decoded_elsewise(run, other, lasts)
+        lasts = _by_overlapping_stages(run, other, lasts)
     elif plan.machine.staged or waiting > SHORT * run.seconds:
         lasts *= ratio
     else:
@@ -411,8 +411,8 @@ def _seconds(run: Seen, other: Plan) -> float:
     return lasts + waiting * len(other.grid) / len(plan.grid)
 
 
-def _decoded_elsewise(run: Seen, other: Plan, seconds: float) -> float:
-    """How long another plan takes where stages overlap, and decoding took this one so many seconds."""
+def _by_overlapping_stages(run: Seen, other: Plan, seconds: float) -> float:
+    """How long another plan takes where stages overlap, if this one took so many seconds, as it had to decode."""
     known, then = run.plan.estimate, other.estimate
     busiest, busiest_then = (max(estimate.stages.values()) for estimate in (known, then))
     fixed = min(STARTING, max(seconds - known.seconds, 0.0))
