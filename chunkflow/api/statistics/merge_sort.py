@@ -18,6 +18,7 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.operation import ArraySpec, Declared, MultiPass, Options, Request, execute
 from chunkflow.api.statistics.bins import in_memory
+from chunkflow.api.statistics.merged_lines import MergedLines
 from chunkflow.core.grid import Shape, fit
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
@@ -26,7 +27,6 @@ from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.outputs import check_overlap
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.statistics.merging import MergedLines
 from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, sorted_parts, with_places
 from chunkflow.stores import open_source, open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch

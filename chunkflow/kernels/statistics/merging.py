@@ -9,7 +9,6 @@ Parallel and Distributed Information Systems, 1991; here the ranks are exact.
 from __future__ import annotations
 
 import itertools
-import operator
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.kernels.statistics.sorting import in_order
 
 AT_ONCE, PLACES = 32, 1 << 13
@@ -46,10 +44,8 @@ class Merged:
         """Where each run begins in the whole array, and where the last one ends."""
         return [0, *itertools.accumulate(map(len, self.runs))]
 
-    def gathered(
-        self, side: slice, places: Sequence[np.ndarray] | None = None, *, part: slice | None = None
-    ) -> np.ndarray:
-        """The elements of some ranks; with `places`, where each is in the whole array, given where it is in its run.
+    def pieces(self, side: slice, *, part: slice | None = None) -> list[tuple[int, slice]]:
+        """Where the elements of some ranks are: numbers of runs, and the places in them.
 
         Of a `part` that is gathered bit by bit, `side` is one of these: a place in the part is no rank then.
         """
@@ -58,12 +54,7 @@ class Merged:
         begins, ends = self._ends(part.start, step), self._ends(part.stop, step)
         before = np.cumsum(ends - begins) - (ends - begins)  # elements of the part that earlier runs have
         low, high = (np.clip(begins + (at - part.start - before), begins, ends) for at in (side.start, side.stop))
-        some = np.flatnonzero(low < high).tolist()
-        pieces = [(run, slice(low[run], high[run])) for run in some]
-        if places is None:
-            return np.concatenate([self.runs[run][piece] for run, piece in pieces] or [self.runs[0][:0]])
-        each = [places[run][piece] + self.starts[run] for run, piece in pieces]
-        return np.concatenate(each or [places[0][:0]])
+        return [(run, slice(int(low[run]), int(high[run]))) for run in np.flatnonzero(low < high).tolist()]
 
     def _ends(self, rank: int, step: int) -> np.ndarray:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
@@ -144,59 +135,3 @@ class Merged:
         for run in self.runs:
             found += run.searchsorted(self._cuts, "right")
         return found
-
-
-@dataclass
-class MergedLines:
-    """An array whose parts along an axis are still to be sorted: each has the elements of its ranks in the lines.
-
-    Attributes
-    ----------
-    runs : numpy.ndarray
-        The lines, along the last axis: each piece of `length` elements is sorted.
-    places : numpy.ndarray or None
-        Where in its piece each element was; then the places in the whole lines are given instead.
-    axis, length : int
-        Of the result, and of the pieces.
-    step : int
-        Elements of a part along the axis. Bits of a part hold it together, in no order.
-    """
-
-    runs: np.ndarray
-    places: np.ndarray | None
-    axis: int
-    length: int
-    step: int
-    _lines: dict[Shape, Merged] = field(default_factory=dict)
-
-    @property
-    def shape(self) -> Shape:
-        """As before the axis of the lines became the last one."""
-        *others, n = self.runs.shape
-        return (*others[: self.axis], n, *others[self.axis :])
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of what is given."""
-        return self.runs.dtype if self.places is None else np.dtype(np.intp)
-
-    def __getitem__(self, box: Region) -> np.ndarray:
-        """A part. It is quickest to ask for one after the other along the lines."""
-        found = np.empty(shape_of(box), self.dtype)
-        begin = [side.start for axis, side in enumerate(box) if axis != self.axis]
-        rows, side = np.moveaxis(found, self.axis, -1), box[self.axis]
-        start = side.start // self.step * self.step
-        part = slice(start, min(start + self.step, self.shape[self.axis]))
-        part = part if side.stop <= part.stop else side
-        wanted = {index: tuple(map(operator.add, begin, index)) for index in np.ndindex(*rows.shape[:-1])}
-        lines = self._lines  # other threads may put others in its place
-        if [*wanted.values()] != [*lines]:
-            at_once = max(1, AT_ONCE // max(1, len(wanted)))
-            self._lines = lines = {line: Merged(self._pieces(self.runs, line), at_once) for line in wanted.values()}
-        for index, line in wanted.items():
-            places = None if self.places is None else self._pieces(self.places, line)
-            rows[index] = lines[line].gathered(side, places, part=part)
-        return found
-
-    def _pieces(self, array: np.ndarray, line: Shape) -> list[np.ndarray]:
-        return [np.asarray(array[line])[i : i + self.length] for i in range(0, array.shape[-1], self.length)]

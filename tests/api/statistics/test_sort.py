@@ -20,7 +20,6 @@ from support.examples import examples
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.errors import ArgumentError
-from chunkflow.kernels.statistics.merging import Merged
 from chunkflow.stores.paths import scratch_place
 
 DTYPES = ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c16", ">f8")
@@ -66,23 +65,6 @@ def test_stores_and_devices(place: Place, tmp_path: Path) -> None:
         same(np.sort(np.partition(cf.open(source), 3).compute(device=device)), np.sort(HOLES))
     cf.sort(tmp_path / "x.zarr", 1, out=tmp_path / "y.zarr", device=device)
     same(zarr.open_array(tmp_path / "y.zarr")[...], np.sort(HOLES, 1))
-
-
-@given(
-    x=npst.arrays(st.sampled_from(("?", "i1", "u8", "i8", "f2", "f4", "f8")), st.integers(1, 40)),
-    length=st.integers(1, 12),
-    step=st.integers(1, 12),
-)
-def test_runs_are_merged_by_ranks(x: np.ndarray, length: int, step: int) -> None:
-    pieces = [x[i : i + length] for i in range(0, len(x), length)]
-    places = [np.argsort(piece, stable=True) for piece in pieces]
-    runs = [piece[order] for piece, order in zip(pieces, places, strict=True)]
-    merged, right = Merged(runs), np.argsort(x, stable=True)
-    for start in range(0, len(x), step):
-        side = slice(start, min(start + step, len(x)))
-        values, where = merged.gathered(side), merged.gathered(side, places)
-        same(values, x[where])
-        same(where[np.argsort(values, stable=True)], right[side])
 
 
 @pytest.mark.parametrize("place", [CHECKING[0], CHECKING[-1]])
