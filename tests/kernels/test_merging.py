@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.api.statistics import merged_lines
 from chunkflow.api.statistics.merged_lines import MergedLines
-from chunkflow.core.grid import permuted, shape_of, within
+from chunkflow.core.grid import Region, shape_of
 from chunkflow.kernels.statistics.merging import Merged
-from chunkflow.stores import open_source
-from chunkflow.testing.stores import moved_by
+from chunkflow.stores import Source, open_source
 
 DTYPES = ["f2", "f4", "f8", "i1", "u4", "i8", "?"]
 
@@ -34,24 +31,14 @@ def wholes(draw: Any) -> np.ndarray:
 
 def gathered(merged: Merged, side: slice, places: Any = None) -> np.ndarray:
     """The elements of some ranks; with `places` in the runs those in the whole array."""
-    pieces = merged.pieces(side)
-    if places is None:
-        return np.concatenate([merged.runs[run][piece] for run, piece in pieces])
-    return np.concatenate([places[run][piece] + merged.starts[run] for run, piece in pieces])
+    found = np.empty(side.stop - side.start, merged.runs[0].dtype if places is None else np.intp)
+    merged.gather(found, side, places)
+    return found
 
 
-def moved(source: Any, region: Any, by_boxes: bool) -> np.ndarray:
-    """A region of a source as it is read, or as compiled loops move its boxes, however short they are."""
-    shape, order = shape_of(region), source.spec.order
-    found = np.empty(shape, source.spec.dtype)
-    if not by_boxes:
-        source.read(region, found)
-        return found
-    with mock.patch.object(merged_lines, "LEAST_ROW", 1):
-        boxes = source.boxes(region)
-    for box in boxes:
-        inside = moved_by(source.run(box), found.dtype, permuted(shape_of(box), order)).transpose(np.argsort(order))
-        found[within(box, region)] = inside
+def read(source: Source, region: Region) -> np.ndarray:
+    found = np.empty(shape_of(region), source.spec.dtype)
+    source.read(region, found)
     return found
 
 
@@ -79,12 +66,11 @@ def test_a_part_may_be_gathered_bit_by_bit(
     places = np.concatenate(orders, 1) if of_places else None
     source = open_source(MergedLines(runs, places, axis, length, step))
     expected = np.argsort(both, 1, kind="stable") if of_places else np.sort(both, 1)
-    ways = (False, not of_places)
     for start in range(0, len(x), step):
         stop = min(start + step, len(x))
         sides = [slice(i, min(i + bit, stop)) for i in range(start, stop, bit)]
         boxes = [(slice(0, 2), side) if axis else (side, slice(0, 2)) for side in sides]
-        found = np.concatenate([moved(source, box, ways[box[axis].start % 2]) for box in reversed(boxes)], axis)
+        found = np.concatenate([read(source, box) for box in reversed(boxes)], axis)
         found = found if axis else found.T
         np.testing.assert_array_equal(np.sort(found, 1), np.sort(expected[:, start:stop], 1))
 

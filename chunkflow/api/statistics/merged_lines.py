@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, shape_of, within
-from chunkflow.core.pieces import LEAST_ROW
-from chunkflow.core.spec import ArraySpec, ByteRun
+from chunkflow.core.grid import Region, Shape
+from chunkflow.core.spec import ArraySpec
 from chunkflow.kernels.statistics.merging import AT_ONCE, Merged
-from chunkflow.stores import Source, open_source
-from chunkflow.stores.protocol import Unviewed, run_of
-from chunkflow.stores.strides import part
-
-MOST = 1024
-"""Pieces of a part from which on Python gathers them."""
-
-
-class _Piece(NamedTuple):
-    """Elements of a part that one run has: their place in the array, and in the runs, and where the run starts."""
-
-    place: Region
-    behind: Region
-    start: int
+from chunkflow.stores import Source
+from chunkflow.stores.protocol import Unviewed
 
 
 @dataclass
@@ -64,61 +48,34 @@ class MergedLines:
     def __chunkflow_source__(self) -> Source:
         return MergedSource(self)
 
-    def pieces(self, box: Region) -> Iterator[_Piece]:
-        """Where the elements of a region are. It is quickest to ask for one after the other along the lines."""
-        side = box[self.axis]
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """Gather a region, which lies in one part. It is quickest to ask for one after the other along the lines."""
+        rows, side = np.moveaxis(out, self.axis, -1), region[self.axis]
         start = side.start // self.step * self.step
         whole = slice(start, min(start + self.step, self.runs.shape[-1]))
         assert side.stop <= whole.stop, "a region lies in one part"
-        begin = [side.start for axis, side in enumerate(box) if axis != self.axis]
-        counts = [n for axis, n in enumerate(shape_of(box)) if axis != self.axis]
-        wanted = [tuple(map(operator.add, begin, index)) for index in np.ndindex(*counts)]
+        begin = [side.start for axis, side in enumerate(region) if axis != self.axis]
+        wanted = {index: tuple(map(operator.add, begin, index)) for index in np.ndindex(*rows.shape[:-1])}
         lines = self._lines  # other threads may put others in its place
-        if wanted != [*lines]:
+        if [*wanted.values()] != [*lines]:
             at_once = max(1, AT_ONCE // max(1, len(wanted)))
-            self._lines = lines = {line: Merged(self._runs(line), at_once) for line in wanted}
-        for line in wanted:
-            at = side.start
-            for number, piece in lines[line].pieces(side, part=whole):
-                others, after = [slice(i, i + 1) for i in line], at + piece.stop - piece.start
-                place = (*others[: self.axis], slice(at, after), *others[self.axis :])
-                first = number * self.length
-                yield _Piece(place, (*others, slice(first + piece.start, first + piece.stop)), first)
-                at = after
+            self._lines = lines = {line: Merged(self._pieces(self.runs, line), at_once) for line in wanted.values()}
+        for index, line in wanted.items():
+            places = None if self.places is None else self._pieces(self.places, line)
+            lines[line].gather(rows[index], side, places, part=whole)
 
-    def _runs(self, line: Shape) -> list[np.ndarray]:
-        return [np.asarray(self.runs[line])[i : i + self.length] for i in range(0, self.runs.shape[-1], self.length)]
+    def _pieces(self, array: np.ndarray, line: Shape) -> list[np.ndarray]:
+        return [np.asarray(array[line])[i : i + self.length] for i in range(0, array.shape[-1], self.length)]
 
 
 class MergedSource(Unviewed):
-    """Source of `MergedLines`: a part is boxes of the runs, which compiled loops move, unless there are places."""
+    """Source of `MergedLines`, read by as many threads as there are."""
 
     def __init__(self, lines: MergedLines) -> None:
         self.spec, self.footprint = lines.__chunkflow_spec__(), None
         self._lines = lines
-        self._behind = open_source(lines.runs if lines.places is None else lines.places)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        for piece in self._lines.pieces(region):
-            place = np.moveaxis(part(out, within(piece.place, region)), self._lines.axis, -1)
-            self._behind.read(piece.behind, place)
-            if self._lines.places is not None:
-                place += piece.start
+        self._lines.read(region, out)
 
-    def boxes(self, region: Region) -> Sequence[Region]:
-        """See `chunkflow.stores.protocol.Boxes`."""
-        if self._lines.places is not None:
-            return [region]
-        found = [piece.place for piece in self._lines.pieces(region)]
-        total = self.spec.dtype.itemsize * math.prod(shape_of(region))
-        return found if len(found) <= min(MOST, total // LEAST_ROW) else [region]
-
-    def run(self, region: Region) -> ByteRun | None:
-        """See `chunkflow.stores.protocol.ByteRuns`: of a region that one run has."""
-        if self._lines.places is not None:
-            return None
-        pieces = [*self._lines.pieces(region)]
-        return run_of(self._behind, pieces[0].behind) if len(pieces) == 1 else None
-
-    def close(self) -> None:
-        self._behind.close()
+    def close(self) -> None: ...

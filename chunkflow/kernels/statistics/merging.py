@@ -18,9 +18,16 @@ from typing import Any, Literal
 import numpy as np
 
 from chunkflow.kernels.statistics.sorting import in_order
+from chunkflow.system.native import join
 
-AT_ONCE, PLACES = 32, 1 << 13
+AT_ONCE, PLACES = 8, 1 << 13
 """Parts whose ends are found at once, and in how many places of runs these lie at most."""
+
+FEW, SAMPLE, NEAR = 1 << 13, 1 << 10, 8
+"""Elements among which one is found by partition; of more so many lie apart; and how near its share it is looked for.
+
+Of r runs the share is off by a third of the root of r places. More on one side than it are left out all the same.
+"""
 
 GOLDEN = 0.618033988749895
 """Multiples of it, without what is before the point, lie evenly however many there are."""
@@ -44,8 +51,10 @@ class Merged:
         """Where each run begins in the whole array, and where the last one ends."""
         return [0, *itertools.accumulate(map(len, self.runs))]
 
-    def pieces(self, side: slice, *, part: slice | None = None) -> list[tuple[int, slice]]:
-        """Where the elements of some ranks are: numbers of runs, and the places in them.
+    def gather(
+        self, out: np.ndarray, side: slice, places: Sequence[np.ndarray] | None = None, *, part: slice | None = None
+    ) -> None:
+        """Fill `out` with the elements of some ranks; given the `places` in the runs, with those in the whole array.
 
         Of a `part` that is gathered bit by bit, `side` is one of these: a place in the part is no rank then.
         """
@@ -54,21 +63,35 @@ class Merged:
         begins, ends = self._ends(part.start, step), self._ends(part.stop, step)
         before = np.cumsum(ends - begins) - (ends - begins)  # elements of the part that earlier runs have
         low, high = (np.clip(begins + (at - part.start - before), begins, ends) for at in (side.start, side.stop))
-        return [(run, slice(int(low[run]), int(high[run]))) for run in np.flatnonzero(low < high).tolist()]
+        some, of = np.flatnonzero(low < high).tolist(), self.runs if places is None else places
+        join([of[run][low[run] : high[run]] for run in some], out)
+        if places is not None:
+            cuts = [0, *itertools.accumulate((high - low)[some].tolist())]
+            for run, start, stop in zip(some, cuts, cuts[1:], strict=False):
+                out[start:stop] += self.starts[run]
 
     def _ends(self, rank: int, step: int) -> np.ndarray:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
         if rank in (0, self.starts[-1]):
             return np.array([len(run) if rank else 0 for run in self.runs])
+        at_once = max(1, min(self.at_once, PLACES // len(self.runs)))
         with self._lock:
             if rank not in self._known:
-                most = rank + step * max(1, min(self.at_once, PLACES // len(self.runs)))
-                ranks = np.arange(rank, min(most, self.starts[-1]), step)
-                found = dict(zip(ranks.tolist(), self._found(ranks), strict=True))
-                # Other threads may be at parts a little before these.
-                kept = list(self._known.items())[-len(found) :]
-                self._known = dict(kept) | found
-            return self._known[rank]
+                self._look(rank, step, at_once)
+            found = self._known[rank]
+        soon = rank + step * (at_once // 2)
+        if soon < self.starts[-1] and soon not in self._known and self._lock.acquire(blocking=False):
+            try:  # while other threads gather
+                self._look(soon, step, at_once)
+            finally:
+                self._lock.release()
+        return found
+
+    def _look(self, rank: int, step: int, at_once: int) -> None:
+        """Find the ends of some parts. Other threads may be at parts a little before these, which are kept."""
+        ranks = np.arange(rank, min(rank + step * at_once, self.starts[-1]), step)
+        found = dict(zip(ranks.tolist(), self._found(ranks), strict=True))
+        self._known = dict([*self._known.items()][-2 * at_once :]) | found
 
     def _found(self, ranks: np.ndarray) -> np.ndarray:
         """The same for several ranks, a row for each."""
@@ -80,30 +103,43 @@ class Merged:
         return found
 
     def _last(self, ranks: np.ndarray) -> np.ndarray:
-        """The largest of so many smallest elements, for several ranks."""
+        """The largest of so many smallest elements, for several ranks.
+
+        It is a cut, or in the pieces of the runs between two of them. There, of elements that lie apart, two around its
+        share of the pieces narrow these, until they are few.
+        """
         places = self._within.searchsorted(ranks)
         last = self._cuts[places]
         begins, ends = self._counted(self._cuts[places - 1], "right"), self._counted(last, "left")
-        for number in np.flatnonzero(ends.sum(1) >= ranks):  # it lies between two cuts
-            last[number] = self._between(begins[number], ends[number], int(ranks[number]))
+        wanted = np.flatnonzero(ends.sum(1) >= ranks)
+        while len(wanted):
+            few = (ends[wanted] - begins[wanted]).sum(1) <= FEW
+            for number in wanted[few]:
+                last[number] = self._among(begins[number], ends[number], int(ranks[number]))
+            wanted = wanted[~few]
+            around = [self._around(begins[number], ends[number], int(ranks[number])) for number in wanted]
+            looked = np.full(len(wanted), True)
+            for values in np.array(around, last.dtype).reshape(-1, 2).T:
+                below, most = self._counted(values, "left"), self._counted(values, "right")
+                before, after = ranks[wanted] <= below.sum(1), ranks[wanted] > most.sum(1)
+                ends[wanted[before]] = np.minimum(ends[wanted], below)[before]
+                begins[wanted[after]] = np.maximum(begins[wanted], most)[after]
+                here = ~(before | after)
+                last[wanted[here]], looked = values[here], looked & ~here
+            wanted = wanted[looked]
         return last
 
-    def _between(self, begins: np.ndarray, ends: np.ndarray, rank: int) -> Any:
-        """The largest of so many smallest elements, which is in one of these pieces of the runs.
+    def _around(self, begins: np.ndarray, ends: np.ndarray, rank: int) -> np.ndarray:
+        """Two elements of pieces of the runs, the one of a rank likely between them."""
+        left = int((ends - begins).sum())
+        some = in_order(self._apart(left // SAMPLE, begins, ends))
+        some = some if len(some) else self._apart(1, begins, ends)
+        place = (rank - int(begins.sum())) * len(some) // (left + 1)
+        return some[[max(place - NEAR, 0), min(place + NEAR, len(some) - 1)]]
 
-        Of elements that lie apart one is chosen, until the pieces are no longer than a run.
-        """
-        while (left := int((ends - begins).sum())) > len(self.runs[0]):
-            some = self._apart(-(-left // len(self.runs[0])), begins, ends)
-            some = some if len(some) else self._apart(1, begins, ends)
-            place = (rank - int(begins.sum())) * len(some) // (left + 1)
-            value = np.partition(some, place)[place : place + 1]
-            low, high = self._counted(value, "left")[0], self._counted(value, "right")[0]
-            if low.sum() < rank <= high.sum():
-                return value[0]
-            begins, ends = (begins, low) if rank <= low.sum() else (high, ends)
-        pieces = map(slice, begins, ends)
-        between = np.concatenate([run[piece] for run, piece in zip(self.runs, pieces, strict=True)])
+    def _among(self, begins: np.ndarray, ends: np.ndarray, rank: int) -> Any:
+        """The largest of so many smallest elements, which is in one of these pieces of the runs."""
+        between = np.concatenate([run[begin:end] for run, begin, end in zip(self.runs, begins, ends, strict=True)])
         place = rank - int(begins.sum()) - 1
         return np.partition(between, place)[place]
 
@@ -113,12 +149,12 @@ class Merged:
 
     @cached_property
     def _cuts(self) -> np.ndarray:
-        """Some elements in order, from the first one to the last: eight for each run, or fewer if runs are short."""
+        """Some elements in order, from the first one to the last: two for each run, or fewer if runs are short."""
         few = min(len(self.runs) ** 2, 4 * len(self.runs[0]))  # a run is as long as the budget allows
         ends = [run[[0, -1]] for run in self.runs]
         found = self._apart(self.starts[-1] // few, [0] * len(self.runs), [len(run) for run in self.runs])
         first, *_, last = np.split(in_order(np.concatenate(ends)), [1, 2 * len(ends) - 1])
-        return np.concatenate((first, in_order(found)[:: max(1, len(found) // (8 * len(ends)))], last))
+        return np.concatenate((first, in_order(found)[:: max(1, len(found) // (2 * len(ends)))], last))
 
     def _apart(self, apart: int, begins: Any, ends: Any) -> np.ndarray:
         """Elements of pieces of the runs that lie `apart`. They begin elsewhere in each, as runs may be alike."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from types import ModuleType
 
@@ -26,6 +27,19 @@ def _built(name: str) -> ModuleType | None:
 
 staging = _built("chunkflow.system.native._transfer")
 chunks = _built("chunkflow.system.native._chunks")
+
+
+def join(pieces: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Fill `out`, of one axis, with pieces that lie one behind the other there; each is contiguous.
+
+    >>> join([np.arange(2), np.arange(3)], out := np.empty(5, int))
+    >>> out
+    array([0, 1, 0, 1, 2])
+    """
+    if staging is not None and out.flags.c_contiguous:
+        staging.join(out, pieces)
+    elif pieces:
+        np.concatenate(pieces, out=out)
 
 
 def read_file(path: str, out: np.ndarray, since: int = 0) -> int:

@@ -564,6 +564,41 @@ static PyObject *py_read(PyObject *self, PyObject *args) {
     return Py_BuildValue("Li", (long long)size, error);
 }
 
+static PyObject *py_join(PyObject *self, PyObject *args) {
+    PyObject *given, *result = NULL;
+    Py_buffer into, *pieces = NULL;
+    if (!PyArg_ParseTuple(args, "w*O", &into, &given)) return NULL;
+    Py_ssize_t held = 0, total = 0, number = PySequence_Size(given);
+    if (number < 0) goto end;
+    if (!(pieces = calloc(number ? number : 1, sizeof(Py_buffer)))) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    for (; held < number; held++) {
+        PyObject *one = PySequence_GetItem(given, held);
+        if (!one) goto end;
+        int refused = PyObject_GetBuffer(one, &pieces[held], PyBUF_SIMPLE);
+        Py_DECREF(one);
+        if (refused) goto end;
+        total += pieces[held].len;
+    }
+    if (total != into.len) {
+        PyErr_Format(PyExc_ValueError, "pieces of %zd bytes for %zd", total, into.len);
+        goto end;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    char *at = into.buf;
+    for (Py_ssize_t i = 0; i < number; at += pieces[i++].len) memcpy(at, pieces[i].buf, pieces[i].len);
+    Py_END_ALLOW_THREADS
+    Py_INCREF(Py_None);
+    result = Py_None;
+end:
+    while (held) PyBuffer_Release(&pieces[--held]);
+    free(pieces);
+    PyBuffer_Release(&into);
+    return result;
+}
+
 static PyObject *py_wait(PyObject *self, PyObject *args) {
     Py_buffer driver, events;
     long long stream;
@@ -984,6 +1019,7 @@ static PyMethodDef methods[] = {
     {"send", py_send, METH_VARARGS, "Enqueue the upload of one piece."},
     {"fetch", py_fetch, METH_VARARGS, "Enqueue the download of one piece."},
     {"read", py_read, METH_VARARGS, "Fill a buffer from a file; the file's size, or -1 and the number of the error."},
+    {"join", py_join, METH_VARARGS, "Fill a buffer with others, one behind the other."},
     {"finish", py_finish, METH_VARARGS, "Wait for the uploads that feed left on their way."},
     {"line", py_line, METH_NOARGS, "A line of jobs."},
     {"job", py_job, METH_VARARGS, "A job of a line: its number and parts, and a share."},
