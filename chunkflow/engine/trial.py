@@ -194,7 +194,7 @@ def frugal_trial(
         seen = run_trial(of_few, short, sources, device, pool, budget, most=one)
         if inner * (seen.workspace + sum(s.spec.dtype.itemsize for s in sources)) > _room(budget):
             box = tuple(n if a in nest.whole else 1 for a, n in enumerate(nest.extents))
-            return replace(seen, box=box, shapes=lengthened(seen.shapes, short, nest))
+            return replace(seen, box=box, shapes=tuple(kernel.of_whole_lines(seen.shapes)))
     return cached_trial(kernel, nest, **known)
 
 
@@ -357,12 +357,6 @@ def shortened(nest: LoopNest, most: int) -> LoopNest:
     """A nest whose whole axes have at most so many elements together."""
     side = max(1, int(most ** (1 / max(len(nest.whole), 1))))
     return replace(nest, extents=tuple(min(n, side) if a in nest.whole else n for a, n in enumerate(nest.extents)))
-
-
-def lengthened(shapes: Sequence[Shape], short: LoopNest, nest: LoopNest) -> tuple[Shape, ...]:
-    """Shapes of results of whole lines, from those of shorter ones."""
-    longer = {short.extents[a]: nest.extents[a] for a in nest.whole}
-    return tuple(tuple(longer.get(n, n) for n in shape) for shape in shapes)
 
 
 def _measure(

@@ -35,7 +35,7 @@ from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.trial import lengthened, shortened
+from chunkflow.engine.trial import shortened
 from chunkflow.errors import ArgumentError, BudgetError, ResultError, UnsupportedError
 from chunkflow.graph.fusion import (
     Lacking,
@@ -87,6 +87,7 @@ class Evaluation:
     _unread: dict[Node, Any] = field(default_factory=dict)
     """Results that no later pass may read: in outputs of other dtypes, or in those that have no names yet."""
     _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
+    _runs: dict[Node, Callable[..., Any] | None] = field(default_factory=dict)
     _asked: set[Node] = field(default_factory=set)
     """What the caller gets."""
 
@@ -166,7 +167,7 @@ class Evaluation:
     def _refuse_ahead(self, wanted: Mapping[Node, Any]) -> None:
         """Refuse a budget in which a later pass does not fit, before the first one runs."""
         todo = self._todo(list(wanted))
-        if len(todo) > 1 or any(isinstance(node, MultiPassNode) for node in todo):
+        if len(todo) > 1 or any(map(self._several, todo)):
             nbytes = sum(spec.nbytes for node in todo for spec in _specs(node)) + _given(todo)
             refuse_ahead(lambda: self.plan_all(wanted), self.options, nbytes)
 
@@ -180,18 +181,20 @@ class Evaluation:
         # Both start with the same stored nodes, so the run need not find again which nodes each one needs.
         dry = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
         for passes, (group, wanting) in enumerate(dry.groups(list(wanted), dry_run=True)):
-            if (
-                self.options.resume
-                and current() is None
-                and (passes or any(isinstance(node, MultiPassNode) for node in group))
-            ):
+            if self.options.resume and current() is None and (passes or any(map(self._several, group))):
                 raise UnsupportedError(
                     f"resume=: {group[0].name} takes more than one pass over the arrays, and only runs of one pass "
                     "can be resumed: store what it reads first, by a call of its own"
                 )
             check_clear(written.values(), group)
-            if len(places) > 1 and any(node in places for node in group):  # a single one is checked by its own pass
-                dry._check_pass(group, places, wanted)
+            by_passes = any(map(self._several, group))
+            if by_passes and self.options.out_chunks is not None and group[0] in wanted:
+                raise UnsupportedError(
+                    f"chunks={self.options.out_chunks!r}: {group[0].name} makes several passes of its own, and chooses "
+                    "the chunks of an array that it creates: store it into a zarr array that has them"
+                )
+            if (len(places) > 1 or by_passes) and any(node in places for node in group):
+                dry._check_pass(group, places, wanted)  # a single one is checked by its own pass
             written |= {node: places[node] for node in group if node in places}
             read = [node for node in group if node in places and node in wanting]
             check_whole({node: places[node] for node in read if not _waits(places[node])})
@@ -225,8 +228,8 @@ class Evaluation:
         for group, _ in self.groups(list(wanted), dry_run=True):
             for part in self._parts(group, wanted):
                 node, plan = part[0], "several passes of its own"
-                if isinstance(node, MultiPassNode):
-                    refuse_ahead(partial(self._run, node, wanted.get), self.options)
+                if (run := self._several(node)) is not None:
+                    refuse_ahead(partial(self._run, node, run, wanted.get), self.options)
                 else:
                     plan = self._plan(part, wanted, expect=forecast)
                 found.append((tuple(node.name for node in part), plan))
@@ -266,7 +269,7 @@ class Evaluation:
         """Groups of nodes that have the same nest and, directly or through others, a source in common."""
         found: list[tuple[Any, set[Any], list[Node]]] = []
         for node in nodes:
-            if isinstance(node, MultiPassNode) or node.has_own_pass:
+            if node.has_own_pass or self._several(node) is not None:
                 found.append((None, set(), [node]))
                 continue
             extents, reads = nest_of(node, self.stored), sources_of(node, self.stored)
@@ -297,13 +300,20 @@ class Evaluation:
             self._needs[node] = frozenset(needed)
         return self._needs[node]
 
-    @staticmethod
-    def _pass(group: Sequence[Node], stored: Mapping[Node, Any], lacking: Lacking | None = None) -> Pass | None:
-        node = group[0]
+    def _several(self, node: Node) -> Callable[..., Any] | None:
+        """What makes a node's result by passes of its own: always, or where one does not fit the budget."""
         if isinstance(node, MultiPassNode):
+            return node.run
+        if node not in self._runs:
+            self._runs[node] = node.request.several(self.options) if isinstance(node, OpNode) else None
+        return self._runs[node]
+
+    def _pass(self, group: Sequence[Node], stored: Mapping[Node, Any], lacking: Lacking | None = None) -> Pass | None:
+        node = group[0]
+        if self._several(node) is not None:
             for child in node.inputs:
                 if source_of(child, stored) is None:
-                    if not node.streams:
+                    if isinstance(node, MultiPassNode) and not node.streams:
                         raise MustBeStoredError(unstored([child], stored))
                     fused([child], stored, lacking)  # each pass computes it, from results that are stored once
             return None
@@ -339,8 +349,8 @@ class Evaluation:
 
     def _compute(self, group: Sequence[Node], wanted: Mapping[Node, Any], place: Callable[[Node], Any]) -> None:
         """Compute a group, in as many passes as it takes."""
-        if isinstance(group[0], MultiPassNode):
-            self._run(group[0], place)
+        if (run := self._several(group[0])) is not None:
+            self._run(group[0], run, place)
             return
         try:
             if self._launch(group, place, busy=len(group) > 1):
@@ -354,8 +364,8 @@ class Evaluation:
         for part in parts:
             self._launch(part, place)
 
-    def _run(self, node: MultiPassNode, place: Callable[[Node], Any]) -> None:
-        """Compute a node that takes several passes of its own."""
+    def _run(self, node: Node, run: Callable[..., Any], place: Callable[[Node], Any]) -> None:
+        """Compute a node by several passes of its own, which `run` makes."""
         arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
         options = {"budget": self.options.budget, "device": self.options.device}
         out = place(node)
@@ -363,7 +373,7 @@ class Evaluation:
         token = _around.set(self.stored)
         try:
             with self._keeping([node]):
-                result = node.run(*arrays, **options, **given)
+                result = run(*arrays, **options, **given)
             if is_dry() and not is_stand_in(result):  # whose chunks are those that the file would have
                 target = open_target(out, overwrite=self.options.overwrite)
                 result = stand_ins([target.describe(node.spec.shape, node.spec.dtype, None)])[0]
@@ -561,7 +571,7 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     shapes, numbers = kernel.shapes(nest), dict[int, int]()
     if kernel.most_counts > FEW:
         kernel, numbers = kernel.with_fewer(FEW / kernel.most_counts)
-    short = shortened(nest, FEW)
+    short, lines = shortened(nest, FEW), kernel
     if (few := kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole})) is not None:
         kernel, nest = few, short  # whole lines may be as long as the array
     full = not flat and shapes is None
@@ -579,11 +589,11 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     for i, value in enumerate(values if isinstance(values, tuple) else (values,)):
         value = np.asarray(value)
         axes = declared.axes_of(i)
+        (seen,) = lines.of_whole_lines([value.shape]) if nest is short else [value.shape]
         shape = tuple(
             numbers.get(n, n) if a is None else n * nest.extents[a] // max(sides[a], 1)
-            for a, n in zip(axes, value.shape, strict=True)
+            for a, n in zip(axes, seen, strict=True)
         )
-        shape = lengthened([shape], short, declared.nest)[0] if nest is short else shape
         shape = shape if shapes is None else shapes[i]
         shape = (math.prod(nest.extents),) if flat else shape
         found.append(ArraySpec(op.name, shape, value.dtype if dtype is None else np.dtype(dtype)))

@@ -124,6 +124,12 @@ class Widened(Kernel):
         known = tuple(None if n is None else lengths.get(n, n) for n in self.lengths)
         return None if block is None else replace(self, block=block, lengths=known)
 
+    def of_whole_lines(self, shapes: Sequence[Shape]) -> list[Shape]:
+        return [
+            tuple(n if known is None else known for n, known in zip(shape, self.lengths, strict=True))
+            for shape in shapes
+        ]
+
 
 @dataclass(frozen=True)
 class CombinedBlocks(Widened, Fold):

@@ -139,9 +139,13 @@ class Kernel(ABC):
     def shortened(self, lengths: Mapping[int, int]) -> Kernel | None:
         """The kernel for lines that are shorter along axes that no block cuts, by their lengths; None if there is none.
 
-        A trial of few elements then tells what long lines take.
+        A trial of few elements then tells what long lines take. No result follows such an axis, but for new ones.
         """
         return None
+
+    def of_whole_lines(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        """Shapes of the results, from those of the `shortened` kernel."""
+        return shapes
 
     @property
     def most_counts(self) -> int:

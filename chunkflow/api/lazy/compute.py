@@ -24,9 +24,9 @@ from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.passes import call_of_passes, current, going_on, refuse_left
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.resume import check_resume
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.evaluate import Evaluation, placeholders
-from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode, node_of
+from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, node_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
 from chunkflow.planner.plan import Plan
@@ -146,11 +146,6 @@ def _wanted(arrays: Any, outs: Any, chunks: Chunks) -> dict[Node, Any]:
         (node,) = wanted
         chunking.lengths(chunks, len(node.shape))
         chunking.check_sums(chunks, node.shape)
-        if isinstance(_target(node), MultiPassNode):
-            raise UnsupportedError(
-                f"chunks={chunks!r}: {node.name} makes several passes of its own, and chooses the chunks of an array "
-                "that it creates: store it into a zarr array that has them"
-            )
     return wanted
 
 

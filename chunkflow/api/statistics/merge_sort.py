@@ -26,6 +26,7 @@ from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.outputs import check_overlap
 from chunkflow.errors import BudgetError
+from chunkflow.graph.nodes import has_lazy
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, sorted_parts, with_places
 from chunkflow.stores import open_source, open_target, spec_of
@@ -61,7 +62,8 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
     def run() -> Any:
         target = open_target(options.out, overwrite=options.overwrite)
         first = _runs(x, axis, 1, how, options, places=places)
-        check_overlap(first.declare([spec], ()), [open_source(x)], {0: target})
+        if not has_lazy(x):  # of an expression what it reads is checked
+            check_overlap(first.declare([spec], ()), [open_source(x)], {0: target})
         device = devices.resolve(options.device)
         room = bytes_left(options.budget, device) - device.reserve
         _check_room(LEAST, room, options, f"lines of {spec.shape[axis]} elements are sorted in runs")

@@ -11,6 +11,7 @@ import numpy as np
 from chunkflow.api.operation import MultiPass, Options, Request, RunOptions, check_eager, family, operation
 from chunkflow.api.rearrange.move import flat, one_axis
 from chunkflow.api.statistics.merge_sort import is_long, merged
+from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.nodes import Lazy, has_lazy, node_of
 from chunkflow.graph.reshaping import reshaped
@@ -39,7 +40,7 @@ sorting = family(
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have, an unknown `kind`, or both `kind` and `stable`.
     BudgetError
-        A line along the axis of an expression does not fit the budget: it names the one that does.
+        The budget does not do for the shortest runs that lines are merged of: it names the one that does.
     """
 )
 
@@ -57,8 +58,8 @@ def sort(
     """Sort each line along an axis, as `numpy.sort`: NaN come last.
 
     A block has whole lines. Lines that do not fit the budget are sorted in pieces, which are kept in memory where the
-    result is, else in temporary files beside it, and merged. Those of an expression are to be stored first. On a GPU
-    negative zeros may come before the others, also if `stable`.
+    result is, else in temporary files beside it, and merged. On a GPU negative zeros may come before the others, even
+    if `stable`.
 
     Returns
     -------
@@ -139,14 +140,22 @@ def _of_lines(
     along = one_axis(axis, len(shape))
     n = shape[along]
     _check(fn, n, dtype, how)
-    if fn in (np.sort, np.argsort) and not has_lazy(x) and is_long(spec, along, options):
+
+    def several(options: Options) -> Callable[..., Any] | None:
+        return run if fn in (np.sort, np.argsort) and is_long(spec, along, options) else None
+
+    def run(x: Any, **running: Any) -> Any:
+        passes = merged(x, along, how, Options(**running), places=fn is np.argsort)
+        return passes.plan_all() if is_dry() else passes.run()
+
+    if not has_lazy(x) and several(options) is not None:
         return merged(x, along, how, options, places=fn is np.argsort)
     names = tuple(range(len(shape)))
     line, sorted_line = ((*names[:along], name, *names[along + 1 :]) for name in ("line", "sorted"))
     given = {"fn": fn, "axis": along, "how": how}
     declare, arrays = declare_blockwise(of_lines, given, sorted_line, (x, line), None, {"sorted": n})
     result = np.dtype(np.intp) if fn in (np.argsort, np.argpartition) else dtype
-    return Request(declare, arrays, replace(options, dtype=result), shapes_only=True)
+    return Request(declare, arrays, replace(options, dtype=result), shapes_only=True, several=several)
 
 
 def _check(fn: Callable[..., Any], length: int, dtype: np.dtype, how: dict[str, Any]) -> None:

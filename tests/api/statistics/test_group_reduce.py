@@ -20,6 +20,7 @@ from support.devices import CHECKING, Place, checked, everywhere
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.graph.evaluate import FEW
 from chunkflow.kernels.statistics.group_reduce import FUNCTIONS
 from chunkflow.testing import CountingSource
 
@@ -118,6 +119,18 @@ def test_order_in_many_groups_of_many_lengths(place: Place, name: str) -> None:
         warnings.simplefilter("ignore")
         right = np.stack([getattr(np, name)(x[:, labels == group], axis=1) for group in groups], -1)
     np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("reduced", [1, 2])
+@pytest.mark.parametrize("many_rows", [False, True])
+def test_as_many_groups_or_rows_as_a_trial_has_elements(reduced: int, many_rows: bool) -> None:
+    groups, rows = (3, int(FEW ** (1 / reduced))) if many_rows else (int(FEW ** (1 / reduced)), 3)
+    x = np.random.default_rng(0).integers(0, 50, (rows, *[4 * FEW // reduced**2] * reduced)).astype("f4")
+    by = np.resize(np.arange(groups), x.shape[1:])
+    expected = np.stack([np.median(x[:, by == group], axis=1) for group in range(groups)], -1)
+    found, _ = cf.groupby_reduce(cf.open(x), by, func="median", axis=tuple(range(1, x.ndim)))
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.compute(device="cpu"), expected)
 
 
 @everywhere

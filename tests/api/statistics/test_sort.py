@@ -20,6 +20,7 @@ from support.examples import examples
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.errors import ArgumentError
+from chunkflow.graph.evaluate import FEW
 from chunkflow.stores.paths import scratch_place
 
 DTYPES = ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c16", ">f8")
@@ -65,6 +66,56 @@ def test_stores_and_devices(place: Place, tmp_path: Path) -> None:
         same(np.sort(np.partition(cf.open(source), 3).compute(device=device)), np.sort(HOLES))
     cf.sort(tmp_path / "x.zarr", 1, out=tmp_path / "y.zarr", device=device)
     same(zarr.open_array(tmp_path / "y.zarr")[...], np.sort(HOLES, 1))
+
+
+@pytest.mark.parametrize("place", [CHECKING[0], CHECKING[-1]])
+def test_long_lines_of_an_expression_are_sorted_in_pieces(place: Place, tmp_path: Path) -> None:
+    x = np.random.default_rng(2).integers(-500, 500, (3, 20_001)) / 4
+    x[:, ::7] = np.nan
+    run: dict[str, Any] = {"budget": place.budget(300_000), "device": place.device()}
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(1, 3000))
+    halves = cf.open(tmp_path / "x.zarr") / 2
+    profile = cf.Profile()
+    with cf.observing(profile):
+        same(np.sort(cf.open(x) / 2, axis=1).compute(**run), np.sort(x / 2, axis=1))
+    assert [read.plan.traffic.read for read in profile.passes] == [x.nbytes, x.nbytes]
+    same(np.argsort(halves.T, axis=0, stable=True).compute(**run), np.argsort(x.T / 2, axis=0, stable=True))
+    same(np.sort(halves, axis=None).compute(**run), np.sort(x / 2, axis=None))
+    # Others read it, and are computed beside it.
+    ranks, total = cf.compute(np.sort(halves, axis=1) + 1, halves.sum(axis=1), **run)
+    same(ranks, np.sort(x / 2, axis=1) + 1)
+    same(total, (x / 2).sum(axis=1))
+    np.sort(halves, axis=1).to_npy(tmp_path / "y.npy", **run)
+    same(np.load(tmp_path / "y.npy"), np.sort(x / 2, axis=1))
+    assert "several passes of its own" in str(cf.explain(np.sort(halves, axis=1), **run))
+    assert {path.name for path in tmp_path.iterdir()} == {"x.zarr", "y.npy"}
+
+
+def test_long_lines_of_an_expression_are_refused_where_no_passes_do(tmp_path: Path) -> None:
+    x = np.random.default_rng(2).random((3, 20_001))
+    halves, before = np.sort(cf.open(x) / 2, axis=1), x.copy()
+    run: dict[str, Any] = {"budget": 300_000, "device": "cpu"}
+    with pytest.raises(ArgumentError, match="overlaps the input"):
+        cf.store(halves, x, **run)
+    with pytest.raises(errors.UnsupportedError, match="makes several passes of its own"):
+        halves.to_zarr(tmp_path / "y.zarr", chunks=(1, 500), **run)
+    with pytest.raises(cf.BudgetError, match="raise budget= to at least") as caught:
+        halves.compute(budget=1000, device="cpu")
+    same(halves.compute(budget=caught.value.smallest, device="cpu"), np.sort(x / 2, axis=1))
+    np.testing.assert_array_equal(x, before)
+    assert not [*tmp_path.iterdir()]
+    cf.store(halves, tmp_path / "y.npy", resume=True, **run)
+    same(np.load(tmp_path / "y.npy"), np.sort(x / 2, axis=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["y.npy"]
+
+
+@pytest.mark.parametrize("rows", [FEW, int(FEW**0.5), 3])
+def test_shapes_of_as_many_lines_as_a_trial_has_elements(rows: int) -> None:
+    x = np.random.default_rng(3).random((rows, 2 * FEW))
+    for make in (np.sort, np.argsort):
+        same(make(cf.open(x), axis=1).compute(device="cpu"), make(x, axis=1))
+    same(np.partition(cf.open(x), 3, axis=1)[:, 3].compute(device="cpu"), np.sort(x, axis=1)[:, 3])
+    same(np.median(cf.open(x), axis=1).compute(device="cpu"), np.median(x, axis=1))
 
 
 @pytest.mark.parametrize("place", [CHECKING[0], CHECKING[-1]])
@@ -131,8 +182,8 @@ def test_a_line_that_does_not_fit() -> None:
             make(x, budget="16kB", device="cpu")
         assert make(x, budget=caught.value.smallest, device="cpu").shape == x.shape
     for axis in (None, 1):
-        with pytest.raises(cf.BudgetError):
-            np.sort(cf.open(x), axis).compute(budget="160kB", device="cpu")
+        with pytest.raises(cf.BudgetError, match=r"in runs.*raise budget= to at least"):
+            np.sort(cf.open(x) + 0, axis).compute(budget="16kB", device="cpu")
 
 
 @pytest.mark.parametrize(
