@@ -871,7 +871,7 @@ MOVED = sorted(REARRANGED.keys() - {"stack, axis 3", "mirrored edges", "edges", 
 
 
 @pytest.mark.skipif(not BUILT, reason="there are no compiled loops")
-@pytest.mark.parametrize("dtype", ["f4", "u1", "c16"])
+@pytest.mark.parametrize("dtype", ["f4", "u1", "u2", "f8", "c16"])
 @pytest.mark.parametrize("name", REARRANGED)
 def test_what_is_rearranged_is_read_by_the_compiled_loops(
     name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
