@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from support.devices import Place, everywhere
+from support.examples import each
 from support.recipes import PAGE, ROOT, copied, recipes, run
 
 import chunkflow as cf
@@ -134,7 +135,9 @@ def test_every_recipe_passes_its_suite(tree: Path) -> None:
             assert re.search(rf"^{path}::\w+::{test}\b.* (PASSED|SKIPPED)", found.stdout, re.M), test
 
 
-@pytest.mark.parametrize("mistake", [*MISTAKES, *(pytest.param(m, marks=pytest.mark.thorough) for m in FURTHER)])
+@pytest.mark.parametrize(
+    "mistake", [*each(MISTAKES, 2), *(pytest.param(m, marks=pytest.mark.thorough) for m in FURTHER)]
+)
 def test_a_mistake_is_found(mistake: str, tree: Path) -> None:
     name, right, wrong, test = (MISTAKES | FURTHER)[mistake]
     recipe = RECIPES[name]

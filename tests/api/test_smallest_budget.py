@@ -15,7 +15,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.budgets import traced
-from support.examples import examples
+from support.examples import each, examples
 
 import chunkflow as cf
 from chunkflow.api.operation import is_operation
@@ -286,7 +286,7 @@ def test_it_is_no_more_than_it_takes(name: str) -> None:
         assert refused(run, smallest * 2 // 3) is not None
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", each(EVERY, 2))
 @settings(max_examples=examples(1 / 20), deadline=None)
 @given(share=st.floats(0, 0.99))
 def test_before_a_refusal_no_more_than_the_block_of_a_trial_is_read(name: str, share: float) -> None:
@@ -300,7 +300,7 @@ def test_before_a_refusal_no_more_than_the_block_of_a_trial_is_read(name: str, s
         assert not isinstance(array, Recorded) or array.nbytes_read <= 2 * SHARED_HOST_BYTES
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", each(EVERY, 2, 1))
 def test_explain_names_it_too(name: str) -> None:
     arrays, (operation, case) = samples(), EVERY[name]
     op, run = operation_of(operation), ways(name, arrays)

@@ -41,10 +41,10 @@ def test_every_scenario_ends_well_without_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --scenarios 2 --number 30 --seconds 4",
-        "torture.full --scenarios 1 --number 8 --seconds 3",
-        "torture.power --scenarios 1 --number 8 --seconds 3",
-        "torture.many --number 4 --only zarr",
+        "torture --scenarios 2 --number 20 --seconds 3",
+        "torture.full --scenarios 1 --number 6 --seconds 2",
+        "torture.power --scenarios 1 --number 6 --seconds 2",
+        "torture.many --number 2 --only zarr",
         "torture.kills --kinds 2 --number 1 --apart 1 --seed 0",
         pytest.param("torture.kills --points --only distinct", marks=pytest.mark.thorough),
     ],

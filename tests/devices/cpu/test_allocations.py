@@ -122,7 +122,7 @@ with ThreadPoolExecutor(8) as pool:
 """
 
 
-@pytest.mark.parametrize("compiled", [pytest.param(True, marks=built), False])
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=built), pytest.param(False, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("code", [OTHERS, TOGETHER], ids=["others", "together"])
 def test_threads_that_allocate_outside_pythons_lock_live_on(code: str, compiled: bool, tmp_path: Path) -> None:
     """What they write to is freed when tracing ends (python/cpython#128679): few of these processes saw their end."""

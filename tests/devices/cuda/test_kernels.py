@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.kernels import CTYPE_OF, built, needs_compiler
 
 from chunkflow.core.windows import Windows
@@ -97,6 +98,7 @@ def test_distinct(make: Callable[..., Any], number: int, dtype: str) -> None:
 @pytest.mark.parametrize("name", sorted(UFUNCS))
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
 @given(data=st.data())
+@settings(max_examples=examples(1 / 2))
 def test_segments(make: Callable[..., Any], name: str, dtype: str, data: st.DataObject) -> None:
     if (name in ("any", "all")) != (dtype == "?"):
         pytest.skip("no such reduction of groups")
@@ -242,6 +244,7 @@ def drawn_of(dtype: str, shape: Any, seed: int) -> np.ndarray:
     "dtype", [pytest.param(d, marks=[pytest.mark.thorough] * (d in ("i1", "i4", "u2", "u4", "u8"))) for d in REAL]
 )
 @given(seed=st.integers(0, 1 << 30), data=st.data())
+@settings(max_examples=examples(1 / 2))
 def test_lines_in_order(make: Callable[..., Any], dtype: str, seed: int, data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.examples import each
 
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNotFoundError
@@ -141,7 +142,7 @@ except cf.ReadError as error:
 """
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", each(BOMBS, 2))
 def test_a_bomb_is_an_error_in_little_memory(name: str, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         BOMBS[name](file)
