@@ -26,7 +26,8 @@ from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.outputs import check_overlap
 from chunkflow.errors import BudgetError
-from chunkflow.graph.nodes import has_lazy
+from chunkflow.graph.nodes import has_lazy, node_of
+from chunkflow.graph.outputs import leaves
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, sorted_parts, with_places
 from chunkflow.stores import open_source, open_target, spec_of
@@ -68,7 +69,10 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
         room = bytes_left(options.budget, device) - device.reserve
         _check_room(LEAST, room, options, f"lines of {spec.shape[axis]} elements are sorted in runs")
         element = PAIRS * (dtype.itemsize + spec.dtype.itemsize) if places else VALUES * dtype.itemsize
-        length, sides = _length(spec, axis, room // element), _sides(spec.shape, axis, room // element)
+        (length, unit), sides = (
+            _length(spec.shape, _chunks(x), axis, room // element),
+            _sides(spec.shape, axis, room // element),
+        )
         made = target.describe(spec.shape, dtype, sides)
         chunk = math.prod(min(c, n) for c, n in zip(made.chunks or (), spec.shape, strict=False))
         chunks = made.chunks or (1,) * len(sides)
@@ -79,7 +83,14 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
             names = ("runs", "places") if places else ("runs",)
             outs = [None if made.storage.in_memory else os.path.join(scratch.folder, f"{name}.npy") for name in names]
             kept = replace(in_memory(options), out=tuple(outs) if places else outs[0])
-            found = execute(_runs(x, axis, length, how, kept, places=places))
+            while True:
+                try:
+                    found = execute(_runs(x, axis, length, how, kept, places=places))
+                    break
+                except BudgetError:
+                    if length <= unit or not has_lazy(x):
+                        raise
+                    length = max(unit, length // 2 // unit * unit)  # what an expression takes is known when it is tried
             if is_dry():
                 return None
             runs, order = map(np.asarray, found) if places else (np.asarray(found), None)
@@ -93,11 +104,22 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
     return MultiPass((x,), run, options)
 
 
-def _length(spec: ArraySpec, axis: int, room: int) -> int:
-    """Length of the runs: of whole chunks where there is room for all lines of them, else of one line's elements."""
-    chunks = spec.chunks or (1,) * len(spec.shape)
+def _chunks(x: Any) -> Shape:
+    """Chunks of an array, or of those that an expression of its shape reads."""
+    spec = spec_of(x)
+    read = [leaf.spec for leaf in leaves(node_of(x), ())] if has_lazy(x) else [spec]
+    known = [one.chunks for one in read if one.chunks is not None and one.shape == spec.shape]
+    return tuple(map(max, zip(*known, strict=True))) if known else (1,) * len(spec.shape)
+
+
+def _length(shape: Shape, chunks: Shape, axis: int, room: int) -> tuple[int, int]:
+    """Length of the runs: of whole chunks where there is room for all lines of them, else of one line's elements.
+
+    With it goes the unit of which it is a multiple.
+    """
     several, unit = math.prod(chunks) // chunks[axis], chunks[axis]
-    return min(spec.shape[axis], room // several // unit * unit or max(1, room // unit * unit or room))
+    found = room // several // unit * unit or room // unit * unit
+    return min(shape[axis], found or max(1, room)), unit if found else 1
 
 
 def _sides(shape: Shape, axis: int, room: int) -> Shape:

@@ -90,6 +90,25 @@ def test_long_lines_of_an_expression_are_sorted_in_pieces(place: Place, tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"x.zarr", "y.npy"}
 
 
+def test_runs_are_as_short_as_an_expression_needs(tmp_path: Path) -> None:
+    """Its temporaries are of eight bytes, and its elements of one."""
+    x = np.random.default_rng(4).integers(0, 200, (3, 40_000)).astype("u1")
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(1, 1000))
+
+    def wider(x: Any) -> Any:
+        return np.sqrt(np.exp(x.astype("f8") / 100) * 2 + np.sin(x.astype("f8")) + 3).astype("u1")
+
+    expected, expression = np.sort(wider(x), axis=1), wider(cf.open(tmp_path / "x.zarr"))
+    profile = cf.Profile()
+    with cf.observing(profile):
+        same(np.sort(expression, axis=1).compute(budget=60_000, device="cpu"), expected)
+    first, _ = [run.plan for run in profile.passes]
+    assert (first.traffic.read, first.block[1] % 1000) == (x.nbytes, 0), "no chunk is read twice"
+    with pytest.raises(cf.BudgetError, match="raise budget= to at least") as caught:
+        np.sort(expression, axis=1).compute(budget=10_000, device="cpu")
+    same(np.sort(expression, axis=1).compute(budget=caught.value.smallest, device="cpu"), expected)
+
+
 def test_long_lines_of_an_expression_are_refused_where_no_passes_do(tmp_path: Path) -> None:
     x = np.random.default_rng(2).random((3, 20_001))
     halves, before = np.sort(cf.open(x) / 2, axis=1), x.copy()
