@@ -1,9 +1,13 @@
-"""What is tried of a `sweep` shows each value; see ``conftest.py``."""
+"""What is tried of a `sweep` shows each value, and of a contract each place somewhere; see ``conftest.py``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import settings
+from support.devices import CHECKING, Place, checked
 
 SIDES = (4, 3, 5)
 
@@ -22,7 +26,12 @@ def test_of_three(a: int, b: int, same: int, c: int) -> None:
 def test_of_two(a: int, b: int) -> None: ...
 
 
-def tried(request: pytest.FixtureRequest, test: str, names: str) -> list[tuple[int, ...]]:
+@checked
+@pytest.mark.parametrize("a", range(SIDES[0]))
+def test_of_places(place: Place, a: int) -> None: ...
+
+
+def tried(request: pytest.FixtureRequest, test: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
     found = [item.callspec for item in request.session.items if item.nodeid.partition("[")[0].endswith(test)]  # type: ignore[attr-defined]
     return [tuple(spec.params[name] for name in names) for spec in found]
 
@@ -33,3 +42,14 @@ def test_few_are_tried_that_show_each_value(test: str, sides: tuple[int, ...], r
     assert [set(values) for values in zip(*found, strict=True)] == [set(range(side)) for side in sides]
     if settings().derandomize:
         assert len(found) == max(sides)
+
+
+def test_a_contract_is_tried_in_half_of_the_places(request: pytest.FixtureRequest) -> None:
+    found = tried(request, "test_of_places", ("a", "place"))
+    if settings().max_examples >= settings.get_profile("thorough").max_examples:
+        assert len(found) == SIDES[0] * len(CHECKING)
+        return
+    for a in range(SIDES[0]):
+        places = [place for number, place in found if number == a]
+        assert places in (CHECKING[::2], CHECKING[1::2])
+    assert {str(place) for _, place in found} == {str(place) for place in CHECKING}, "both halves are tried"
