@@ -25,7 +25,7 @@ from chunkflow.engine.block_runner import add_note, check_kind, shortage, travel
 from chunkflow.engine.dry_run import bytes_to_try
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
-from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel, trial
+from chunkflow.kernels.protocol import Became, Carry, Fold, Kernel, Kind, MultiKernel, trial
 from chunkflow.kernels.subnest import SubNestKernel, placed
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
@@ -178,12 +178,12 @@ def frugal_trial(
     if kernel.most_counts > COUNTS:
         share = COUNTS / kernel.most_counts / 2
         (few, numbers), (more, _) = kernel.with_fewer(share), kernel.with_fewer(2 * share)
-        if numbers:
+        if any(numbers):
             first, second = run_trial(few, nest, **known), run_trial(more, nest, **known)
             grown = max(0.0, second.workspace - first.workspace) * (1 / share - 1)
             return replace(
                 first,
-                shapes=tuple([tuple([numbers.get(n, n) for n in shape]) for shape in first.shapes]),
+                shapes=_of_all_counts(numbers, first.shapes, nest),
                 workspace=first.workspace + GROWN * grown,
                 state=tuple(map(max, first.state, second.state)),
             )
@@ -231,6 +231,14 @@ def _shapes_of_all(kernel: Kernel, shapes: Sequence[Shape], nest: LoopNest) -> t
     for part, number in zip(kernel.parts, nest.together or (len(shapes),), strict=True):
         own = shapes[len(found) : len(found) + number]
         found += own if part is None else part.lengthened(own)
+    return tuple(found)
+
+
+def _of_all_counts(numbers: Sequence[Became], shapes: Sequence[Shape], nest: LoopNest) -> tuple[Shape, ...]:
+    """Shapes of the results, from those of fewer counts; by part what numbers these became of."""
+    found: list[Shape] = []
+    for became, number in zip(numbers, nest.together or (len(shapes),), strict=True):
+        found += [tuple([became.get(n, n) for n in shape]) for shape in shapes[len(found) : len(found) + number]]
     return tuple(found)
 
 

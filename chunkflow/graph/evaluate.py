@@ -51,7 +51,7 @@ from chunkflow.graph.fusion import (
 from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
-from chunkflow.kernels.protocol import trial
+from chunkflow.kernels.protocol import Became, trial
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source, open_target
 from chunkflow.system import host, interrupts
@@ -568,9 +568,10 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     assert kernel is not None
     nest = declared.nest
     flat = kernel.flat  # then the only thing that counts of whole axes is their number of elements
-    shapes, numbers = kernel.shapes(nest), dict[int, int]()
+    shapes = kernel.shapes(nest)
+    numbers: Became = {}
     if kernel.most_counts > FEW:
-        kernel, numbers = kernel.with_fewer(FEW / kernel.most_counts)
+        kernel, (numbers,) = kernel.with_fewer(FEW / kernel.most_counts)
     short, lines = shortened(nest, FEW), kernel
     if (few := kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole})) is not None:
         kernel, nest = few, short  # whole lines may be as long as the array

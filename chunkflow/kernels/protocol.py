@@ -21,6 +21,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Library = Literal["BLAS", "FFT"]
 """A kind of library that kernels call, and that takes memory of its own on a device."""
 
+Became = Mapping[int, int]
+"""Numbers of counts, by those that a trial has in their place."""
+
 _MARK = "__chunkflow_library__"
 
 _trial = run_variable("chunkflow_trial", False)
@@ -152,9 +155,12 @@ class Kernel(ABC):
         """Most counts that a part keeps, whatever its block; 0 of kernels that are no counts."""
         return 0
 
-    def with_fewer(self, share: float) -> tuple[Kernel, dict[int, int]]:
-        """The kernel with this share of its counts, for a trial; and what numbers of counts become of which."""
-        return self, {}
+    def with_fewer(self, share: float) -> tuple[Kernel, Sequence[Became]]:
+        """The kernel with this share of its counts, for a trial; and for each part what numbers become of which.
+
+        A part of counts has no other axes: of other results lengths that are equal by chance are their own.
+        """
+        return self, [{} for _ in self.parts]
 
     def keeping(self, nbytes: int, elements: int) -> Kernel:
         """The kernel for a trial on a block of at most so many elements, whose folds keep no more than so many bytes.

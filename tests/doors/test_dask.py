@@ -119,7 +119,8 @@ def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
             np.testing.assert_allclose(got, other, rtol=1e-12, atol=1e-12)
 
 
-SEVERAL_PASSES = {f"np.fft.{i}{r}fft{n}" for i in ("", "i") for r in ("", "r") for n in ("", "n")}
+SEVERAL_PASSES = {f"np.fft.{i}{r}fft{n}" for i in ("", "i") for r in ("", "r") for n in ("", "n", "2")}
+SEVERAL_PASSES |= {"np.fft.hfft", "np.fft.ihfft"}
 AT_TIMES = {"np.nanpercentile"}
 """Those that make several passes of a whole array."""
 

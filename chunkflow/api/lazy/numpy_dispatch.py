@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.api import scan
 from chunkflow.api.fourier import functions
-from chunkflow.api.lazy import fill, gufunc, numpy_functions, tables
+from chunkflow.api.lazy import fill, gufunc, numpy_functions, numpy_shapes, tables
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, lstsq, product
@@ -64,6 +64,8 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             with refused_by(f"np.{fn.__name__}"):
                 return gufunc.generalized(fn, inputs, given)
         return mapped(fn, *inputs, **given)
+    if method == "outer" and fn.nin == 2 and not given:
+        return numpy_shapes.outer(fn, *inputs)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
     if fn not in table:
         known = ", ".join(f"np.{u.__name__}" for u in table) or "none"
@@ -111,6 +113,20 @@ def _alike(numpys: Any, ours: Any, names: str) -> dict[Any, Function]:
     return {vars(numpys)[name]: getattr(ours, name) for name in names.split() if name in vars(numpys)}
 
 
+def _plane(transform: Function) -> Function:
+    """A transform of several axes as one of the last two."""
+
+    def call(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+        return transform(a, s, axes, norm)
+
+    return call
+
+
+def _turned(norm: str | None) -> str | None:
+    """The direction that is scaled where the other transform is asked for."""
+    return {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
+
+
 _CUMULATIVE = {
     "cumulative_sum": numpy_functions.cumulative(scan.cumsum, 0),
     "cumulative_prod": numpy_functions.cumulative(scan.cumprod, 1),
@@ -146,7 +162,17 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, along, "take_along_axis"),
     **_alike(np, masks, "extract nonzero flatnonzero argwhere"),
     **_alike(np, tables, "unravel_index ravel_multi_index choose searchsorted interp digitize isin"),
+    **_alike(
+        np, numpy_shapes, "tril triu block delete insert ediff1d polyval vander meshgrid kron cross apply_over_axes"
+    ),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
+    **_alike(np.fft, numpy_shapes, "fftshift ifftshift"),
+    np.linalg.cross: lambda x1, x2, axis=-1: numpy_shapes.cross(x1, x2, axis=axis),
+    **{
+        getattr(np.fft, f"{name}2"): _plane(getattr(functions, f"{name}n")) for name in ("fft", "ifft", "rfft", "irfft")
+    },
+    np.fft.hfft: lambda a, n=None, axis=-1, norm=None: functions.irfft(mapped(np.conjugate, a), n, axis, _turned(norm)),
+    np.fft.ihfft: lambda a, n=None, axis=-1, norm=None: mapped(np.conjugate, functions.rfft(a, n, axis, _turned(norm))),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),
     np.shape: lambda x: x.shape,
@@ -182,9 +208,6 @@ _ADVICE = {
     "unique unique_all unique_counts unique_inverse unique_values": "use chunkflow.unique, which runs at once",
     "asarray asanyarray array": "compute() first",
     "bincount": "use chunkflow.bincount, which runs at once",
-    "fft2 ifft2 rfft2 irfft2": "use np.fft.fftn and the like, with axes=(-2, -1)",
-    "hfft ihfft": "use np.fft.irfft of the conjugate, or np.fft.rfft",
-    "fftshift ifftshift": "use np.roll(x, n // 2, axis)",
     "put putmask place copyto fill_diagonal put_along_axis": "use chunkflow.put: it makes a new array",
     "save savez savez_compressed savetxt": "use to_npy() or to_zarr()",
     "array_repr array_str array2string": "use repr(x), or compute() first",

@@ -43,10 +43,13 @@ LEAST = 24 << 10
 """Bytes of the budget for the shortest runs that are worth while."""
 
 
-def is_long(spec: ArraySpec, axis: int, options: Options) -> bool:
-    """Whether a line takes more than the budget: with its result and what sorting copies; elements must have keys."""
+def is_long(spec: ArraySpec, axis: int, options: Options, *, of_expression: bool = False) -> bool:
+    """Whether a line takes more than the budget: with its result and what sorting copies; elements must have keys.
+
+    What an expression takes besides is not known: as much again.
+    """
     run = devices.resolve(options.device)
-    needed = spec.shape[axis] * (3 * spec.dtype.itemsize + 16)
+    needed = spec.shape[axis] * (3 * spec.dtype.itemsize + 16) * (1 + of_expression)
     keyed = spec.dtype.kind in "biuf" and spec.dtype.itemsize <= 8
     return keyed and spec.size > 0 and needed > max(LEAST, bytes_left(options.budget, run) - run.reserve)
 

@@ -142,7 +142,8 @@ def _of_lines(
     _check(fn, n, dtype, how)
 
     def several(options: Options) -> Callable[..., Any] | None:
-        return run if fn in (np.sort, np.argsort) and is_long(spec, along, options) else None
+        long = fn in (np.sort, np.argsort) and is_long(spec, along, options, of_expression=has_lazy(x))
+        return run if long else None
 
     def run(x: Any, **running: Any) -> Any:
         passes = merged(x, along, how, Options(**running), places=fn is np.argsort)

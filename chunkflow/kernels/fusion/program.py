@@ -17,7 +17,7 @@ from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, within
 from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ResultError, ResultTypeError
-from chunkflow.kernels.protocol import KernelWrapper, Library, MultiKernel
+from chunkflow.kernels.protocol import Became, KernelWrapper, Library, MultiKernel
 from chunkflow.system.references import only_listed
 
 Axes = tuple[int | None, ...]
@@ -152,7 +152,7 @@ class Folding(KernelWrapper):
     def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
         return super().shapes(self.nest)
 
-    def with_fewer(self, share: float) -> tuple[Folding, dict[int, int]]:
+    def with_fewer(self, share: float) -> tuple[Folding, Sequence[Became]]:
         kernel, became = self.kernel.with_fewer(share)
         return replace(self, kernel=kernel), became
 
@@ -207,10 +207,9 @@ class Fused(MultiKernel):
     def most_counts(self) -> int:
         return max([part.most_counts for part in self.folding if part is not None], default=0)
 
-    def with_fewer(self, share: float) -> tuple[Fused, dict[int, int]]:
-        pairs = [(None, {}) if part is None else part.with_fewer(share) for part in self.folding]
-        became = {few: many for _, numbers in pairs for few, many in numbers.items()}
-        return replace(self, folding=tuple([part for part, _ in pairs])), became
+    def with_fewer(self, share: float) -> tuple[Fused, Sequence[Became]]:
+        pairs = [(None, [{}]) if part is None else part.with_fewer(share) for part in self.folding]
+        return replace(self, folding=tuple([part for part, _ in pairs])), [became for _, (became,) in pairs]
 
     def keeping(self, nbytes: int, elements: int) -> Fused:
         share = nbytes // max(1, sum(part is not None for part in self.folding))

@@ -11,7 +11,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.protocol import Became, Fold
 from chunkflow.kernels.statistics.counting import distinct
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
@@ -55,9 +55,9 @@ class Distinct(Fold):
     def most_counts(self) -> int:
         return self.room
 
-    def with_fewer(self, share: float) -> tuple[Distinct, dict[int, int]]:
+    def with_fewer(self, share: float) -> tuple[Distinct, Sequence[Became]]:
         few = max(2, math.ceil(share * self.room))
-        return replace(self, room=few), {few: self.room}
+        return replace(self, room=few), [{few: self.room}]
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

@@ -11,7 +11,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.protocol import Became, Fold
 from chunkflow.kernels.statistics.counting import counted
 
 Value = tuple[Any, ...]
@@ -128,11 +128,11 @@ class Tally(Fold):
     def most_counts(self) -> int:
         return self.number if self.fewer is not None else 0
 
-    def with_fewer(self, share: float) -> tuple[Tally, dict[int, int]]:
+    def with_fewer(self, share: float) -> tuple[Tally, Sequence[Became]]:
         if self.fewer is None:
-            return self, {}
+            return self, [{}]
         few = max(2, math.ceil(share * self.number))
-        return self.fewer(few), {few: self.number}
+        return self.fewer(few), [{few: self.number}]
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

@@ -184,13 +184,15 @@ def test_arrays_by_keyword_are_cut_as_the_others_are() -> None:
 
 SAMPLES: dict[str, Any] = {
     "axis": 0, "axis1": 0, "axis2": 1, "axes": 1, "bins": [0.0, 1.0, 2.0], "condlist": B > 3, "condition": B > 3,
-    "destination": 1, "dtype": 1, "fp": [1.0, 2.0], "indices": 0, "indices_or_sections": 2, "pad_width": 1, "q": 0.5,
-    "repeats": 2, "reps": 2, "shape": (4, 6), "shift": 1, "source": 0, "where": B > 3, "xp": [1.0, 2.0],
+    "destination": 1, "dtype": 1, "func": np.sum, "fp": [1.0, 2.0], "indices": 0, "indices_or_sections": 2,
+    "pad_width": 1, "q": 0.5, "repeats": 2, "reps": 2, "shape": (4, 6), "shift": 1, "source": 0, "where": B > 3,
+    "xp": [1.0, 2.0],
 }  # fmt: skip
 """What parameters of these names take, others an array."""
 
 NOT_ASKED = {
     *((fn, "axes") for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)),
+    *((fn, "axes") for fn in (np.fft.fft2, np.fft.ifft2, np.fft.rfft2, np.fft.irfft2, np.apply_over_axes)),
     *((fn, name) for fn in (np.nanvar, np.nanstd) for name in ("ddof", "correction", "mean")),
     (np.nanstd, "where"),
     *((np.pad, "pad_width"), (np.pad, "constant_values"), (np.repeat, "repeats"), (np.roll, "shift")),
@@ -206,7 +208,7 @@ def calls(fn: Any, name: str, also_first: bool) -> tuple[list[Any], dict[str, An
     kwargs: dict[str, Any] = {}
     for place, (key, parameter) in enumerate(inspect.signature(fn).parameters.items()):
         value = SAMPLES.get(key, B)
-        if key == name or (also_first and place == 0):
+        if key == name or (also_first and place == (fn is np.apply_over_axes)):  # which takes a function before
             value = cf.open(np.asarray(value))
         elif parameter.default is not parameter.empty and fn is not np.where:
             continue
@@ -234,7 +236,7 @@ def test_building_an_expression_computes_no_other(fn: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(cf.Array, "__array__", loads)
     monkeypatch.setattr(cf.Array, "compute", loads)
-    names = [key for key in inspect.signature(fn).parameters if key not in ("out", "kwargs")]
+    names = [key for key in inspect.signature(fn).parameters if key not in ("out", "kwargs", "func")]
     for name in names + ["constant_values"] * (fn is np.pad):
         for also_first in (True, False):
             if not also_first and (fn, name) in NOT_ASKED:

@@ -21,6 +21,7 @@ import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.statistics.histogram import bincount, histogram
 from chunkflow.api.statistics.topk import argtopk, topk
+from chunkflow.engine.trial import COUNTS
 from chunkflow.testing import CountingSource, filled
 
 DTYPES = ("?", "i1", "u1", "i4", "u8", "f2", "f4", "f8", ">f4")
@@ -329,3 +330,14 @@ def test_counts_that_find_no_room_are_a_write_error(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("side", [COUNTS // 2, 2])
+def test_lengths_that_coincide_with_the_counts_of_a_trial(side: int) -> None:
+    """Of the counts beside it few are tried, in the place of many: as many as the other result has elements."""
+    x = np.random.default_rng(0).random((6, side))
+    e, bins = cf.open(x), (5 * COUNTS // 2, 3, 5)
+    *found, most = cf.compute(*[np.histogram(e, n, (0, 1))[0] for n in bins], e.max(0), budget="1GB", device="cpu")
+    for got, n in zip(found, bins, strict=True):
+        np.testing.assert_array_equal(got, np.histogram(x, n, (0, 1))[0])
+    np.testing.assert_array_equal(most, x.max(0))

@@ -90,6 +90,14 @@ def test_long_lines_of_an_expression_are_sorted_in_pieces(place: Place, tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"x.zarr", "y.npy"}
 
 
+@pytest.mark.parametrize("n", [4000, 9000, 10_000, 10_700, 10_800, 20_000])
+def test_lines_that_nearly_fit(n: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(5).integers(0, 99, (4, 20_000)).astype("i4")
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(2, 900))
+    found = np.sort(cf.open(tmp_path / "x.zarr")[:, :n] + 1, axis=1).compute(budget="300kB", device="cpu")
+    same(found, np.sort(x[:, :n] + 1, axis=1))
+
+
 def test_runs_are_as_short_as_an_expression_needs(tmp_path: Path) -> None:
     """Its temporaries are of eight bytes, and its elements of one."""
     x = np.random.default_rng(4).integers(0, 200, (3, 40_000)).astype("u1")
