@@ -238,7 +238,9 @@ CASES += [
     *(case(f"{fn}.accumulate", I, 0, "f4") for fn in RUNNING),
     *(case(f"{fn}.reduce", X).refused(NO_METHOD) for fn in ("subtract", "hypot")),
     case("subtract.accumulate", X).refused(NO_METHOD),
-    case("add.outer", V, V), case("power.outer", abs(V), [1, 2]), case("add.at", V, [0], 1).refused(NO_METHOD),
+    case("add.outer", V, V),
+    case("power.outer", abs(V), [1, 2]),
+    case("add.at", V, [0], 1).refused(NO_METHOD),
     case("add.reduceat", X, [0, 2]).refused(NO_METHOD),
 ]
 

@@ -244,10 +244,16 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
 }
 
 
-def rows(functions: Iterable[Any]) -> list[Any]:
-    """Functions by name as the rows of a test; NumPy 2.5 says of one that another should take its place."""
+def rows(functions: Iterable[Any], step: int = 1) -> list[Any]:
+    """Functions by name as the rows of a test, of which CI tries every `step`-th one.
+
+    NumPy 2.5 says of one that another should take its place.
+    """
     old = pytest.mark.filterwarnings("ignore:.*numpy.trunc:DeprecationWarning")
-    return [pytest.param(fn, marks=old) if fn is np.fix else fn for fn in sorted(functions, key=name_of)]
+    return [
+        pytest.param(fn, marks=[old] * (fn is np.fix) + [pytest.mark.thorough] * (number % step > 0))
+        for number, fn in enumerate(sorted(functions, key=name_of))
+    ]
 
 
 def arrays(make: Callable[[np.ndarray], Any]) -> dict[str, Any]:
