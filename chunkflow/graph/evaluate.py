@@ -193,8 +193,9 @@ class Evaluation:
                     f"chunks={self.options.out_chunks!r}: {group[0].name} makes several passes of its own, and chooses "
                     "the chunks of an array that it creates: store it into a zarr array that has them"
                 )
+            # The output of a single pass is checked when it is prepared.
             if (len(places) > 1 or by_passes) and any(node in places for node in group):
-                dry._check_pass(group, places, wanted)  # a single one is checked by its own pass
+                dry._check_pass(group, places, wanted)
             written |= {node: places[node] for node in group if node in places}
             read = [node for node in group if node in places and node in wanting]
             check_whole({node: places[node] for node in read if not _waits(places[node])})

@@ -85,17 +85,17 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """As `numpy.insert`."""
     x, along = _along(arr, axis)
     n = x.shape[along]
+    at = np.arange(*obj.indices(n)) if isinstance(obj, slice) else in_memory(obj, "obj")
+    at = np.flatnonzero(at) if at.dtype == bool else at
     new = _array(values)
     new = new[(None,) * (x.ndim - new.ndim)]
-    if not isinstance(obj, slice) and np.ndim(obj) == 0:  # then values are what comes there, one after the other
+    if at.ndim == 0:
         new = numpy_functions.moveaxis(new, 0, along) if isinstance(new, Lazy) else np.moveaxis(new, 0, along)
-        number = new.shape[along]
-    else:
-        number = len(_placed("np.insert", np.insert, n, obj, 0)) - n
-    shape = (*x.shape[:along], number, *x.shape[along + 1 :])
-    new = numpy_functions.broadcast_to(new, shape)
+    # At a single place come all values, one after the other.
+    number = new.shape[along] if at.size == 1 else at.size
+    order = _placed("np.insert", np.insert, n, at, n + np.arange(number))
+    new = numpy_functions.broadcast_to(new, (*x.shape[:along], number, *x.shape[along + 1 :]))
     new = numpy_functions.astype(new, x.dtype) if isinstance(new, Lazy) else new.astype(x.dtype)
-    order = _placed("np.insert", np.insert, n, obj, n + np.arange(number))
     return take(join.concatenate([x, new], along), order, along)
 
 

@@ -72,10 +72,8 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
         room = bytes_left(options.budget, device) - device.reserve
         _check_room(LEAST, room, options, f"lines of {spec.shape[axis]} elements are sorted in runs")
         element = PAIRS * (dtype.itemsize + spec.dtype.itemsize) if places else VALUES * dtype.itemsize
-        (length, unit), sides = (
-            _length(spec.shape, _chunks(x), axis, room // element),
-            _sides(spec.shape, axis, room // element),
-        )
+        length, unit = _length(spec.shape, _chunks(x), axis, room // element)
+        sides = _sides(spec.shape, axis, room // element)
         made = target.describe(spec.shape, dtype, sides)
         chunk = math.prod(min(c, n) for c, n in zip(made.chunks or (), spec.shape, strict=False))
         chunks = made.chunks or (1,) * len(sides)
