@@ -94,6 +94,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     # At a single place come all values, one after the other.
     number = new.shape[along] if at.size == 1 else at.size
     order = _placed("np.insert", np.insert, n, at, n + np.arange(number))
+    while new.ndim > x.ndim and new.shape[0] == 1:  # as in an assignment
+        new = new[0]
     new = numpy_functions.broadcast_to(new, (*x.shape[:along], number, *x.shape[along + 1 :]))
     new = numpy_functions.astype(new, x.dtype) if isinstance(new, Lazy) else new.astype(x.dtype)
     return take(join.concatenate([x, new], along), order, along)
