@@ -32,6 +32,13 @@ def test_pieces_are_joined(staging: Any, pieces: list[np.ndarray], step: int) ->
 
 
 @pytest.mark.parametrize("staging", WAYS)
+def test_other_dtypes_are_cast(staging: Any) -> None:
+    with mock.patch.object(native, "staging", staging):
+        native.join([np.arange(2, dtype="i8"), np.arange(3, dtype=">i8")], out := np.empty(5))
+    np.testing.assert_array_equal(out, [0, 1, 0, 1, 2])
+
+
+@pytest.mark.parametrize("staging", WAYS)
 def test_pieces_that_do_not_fit_are_refused(staging: Any) -> None:
     with mock.patch.object(native, "staging", staging):
         native.join([], np.empty(0))

@@ -64,7 +64,12 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             with refused_by(f"np.{fn.__name__}"):
                 return gufunc.generalized(fn, inputs, given)
         return mapped(fn, *inputs, **given)
-    if method == "outer" and fn.nin == 2 and not given:
+    if method == "outer" and fn.nin == 2 and fn.signature is None:
+        if given:
+            raise UnsupportedError(
+                f"np.{fn.__name__}.outer of expressions takes no {', '.join(given)}: leave that out, and cast the "
+                "result with np.astype"
+            )
         return numpy_shapes.outer(fn, *inputs)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
     if fn not in table:

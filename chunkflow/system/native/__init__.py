@@ -36,7 +36,7 @@ def join(pieces: Sequence[np.ndarray], out: np.ndarray) -> None:
     >>> out
     array([0, 1, 0, 1, 2])
     """
-    if staging is not None and out.flags.c_contiguous:
+    if staging is not None and out.flags.c_contiguous and all(piece.dtype == out.dtype for piece in pieces):
         staging.join(out, pieces)
     elif pieces:
         np.concatenate(pieces, out=out)
