@@ -8,11 +8,24 @@ array([1., 2., 3.])
 import importlib
 from typing import TYPE_CHECKING
 
-from chunkflow import errors, fft
+from chunkflow import errors, fft, random
 from chunkflow.api.chunk_stream import Chunk, ChunkStream, chunks
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.coarsen import coarsen
 from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store
+from chunkflow.api.lazy.creation import (
+    arange,
+    empty,
+    eye,
+    fromfunction,
+    full,
+    indices,
+    linspace,
+    meshgrid,
+    ones,
+    tri,
+    zeros,
+)
 from chunkflow.api.lazy.open import from_dask, open
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
@@ -96,6 +109,7 @@ __all__ = [
     "all",
     "any",
     "apply_ufunc",
+    "arange",
     "argmax",
     "argmin",
     "argsort",
@@ -121,24 +135,30 @@ __all__ = [
     "diff",
     "dot",
     "einsum",
+    "empty",
     "errors",
     "explain",
     "extract",
+    "eye",
     "ffill",
     "fft",
     "flatnonzero",
     "flip",
     "from_dask",
+    "fromfunction",
+    "full",
     "gradient",
     "gram",
     "groupby_reduce",
     "histogram",
     "histogram2d",
     "histogramdd",
+    "indices",
     "iteration_plan",
     "jax",
     "label_statistics",
     "leftovers",
+    "linspace",
     "map",
     "map_overlap",
     "matmul",
@@ -146,6 +166,7 @@ __all__ = [
     "maximum_accumulate",
     "mean",
     "median",
+    "meshgrid",
     "min",
     "minimum_accumulate",
     "mode",
@@ -163,6 +184,7 @@ __all__ = [
     "nanvar",
     "norm",
     "observing",
+    "ones",
     "open",
     "outer",
     "pad",
@@ -171,6 +193,7 @@ __all__ = [
     "ptp",
     "put",
     "quantile",
+    "random",
     "rechunk",
     "rechunk_plan",
     "recover",
@@ -189,11 +212,13 @@ __all__ = [
     "topk",
     "torch",
     "transpose",
+    "tri",
     "unique",
     "var",
     "vecdot",
     "verify",
     "where",
+    "zeros",
 ]
 
 

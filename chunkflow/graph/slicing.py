@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice, cut_again, is_whole, split
+from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice, cut_again, is_whole, places_of, split
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
+from chunkflow.graph.create import line
 from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, SourceNode, ViewNode, interned, key_of
 from chunkflow.graph.request import Request
+from chunkflow.kernels.create import Line
 from chunkflow.kernels.declare import Stretched, declare_broadcast
 from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
@@ -92,6 +94,8 @@ def sliced(node: Node, cuts: Sequence[AxisCut]) -> Node:
     exact = tuple(map(cut_again, known, cuts))
     if all(map(is_whole, exact, of.shape)):
         return of
+    if isinstance(of, OpNode) and isinstance(kernel := of.declared.kernel, Line):
+        return _cut_line(kernel, exact[0])
     key = (Slice, of, exact)
     if isinstance(of, OpNode) and (emptied := _emptied(of, exact)) is not None:
         return interned(key, lambda: Sliced(of, exact, emptied))
@@ -101,6 +105,13 @@ def sliced(node: Node, cuts: Sequence[AxisCut]) -> Node:
         return op.item(of.item)
     view = Slice([Lazy(of)], exact)
     return interned(key, lambda: ViewNode(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
+
+
+def _cut_line(kernel: Line, cut: AxisCut) -> Node:
+    """Some of a line of integers: another line, or those integers in memory."""
+    if isinstance(cut, AxisSlice):
+        return line(kernel.start + kernel.step * cut.start, cut.number, kernel.step * cut.step)
+    return SourceNode(kernel.start + kernel.step * places_of(cut))
 
 
 def _emptied(op: OpNode, cuts: Sequence[AxisCut]) -> Shape | None:

@@ -9,28 +9,66 @@ import numpy as np
 
 from chunkflow.api.operation import check_stretch
 from chunkflow.api.rearrange.move import check_order
+from chunkflow.core.axes import as_axes
+from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, UnsupportedError
-from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.create import filled
+from chunkflow.graph.elementwise import argument, mapped
 from chunkflow.kernels.map import is_scalar
 
 
 def filling(fill: Any) -> Callable[..., Any]:
     """``zeros_like`` and so on."""
 
-    def call(x: Any, dtype: Any = None, order: str = "K", *, device: Any = None) -> Any:
+    def call(x: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, device: Any = None) -> Any:
         check_layout(order, device)
-        wanted = np.dtype(x.dtype if dtype is None else dtype).newbyteorder("=")
-        if wanted.kind not in "biufc":
-            raise UnsupportedError(f"dtype={dtype!r}: the elements of an expression are numbers")
-        return mapped(_filled, x, fill=fill, dtype=wanted)
+        sides = x.shape if shape is None else sides_of(shape)
+        return constant(type(x), sides, fill, x.dtype if dtype is None else dtype)
 
     return call
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, device: Any = None) -> Any:
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, device: Any = None
+) -> Any:
     """As `numpy.full_like`."""
-    check_stretch("fill_value", np.shape(fill_value), x.shape)
-    return filling(fill_value)(x, dtype, order, device=device)
+    sides = x.shape if shape is None else sides_of(shape)
+    check_stretch("fill_value", np.shape(fill_value), sides)
+    if is_scalar(fill_value):
+        return filling(fill_value)(x, dtype, order, shape=shape, device=device)
+    check_layout(order, device)
+    wanted = number_dtype(x.dtype if dtype is None else dtype)
+    like = constant(type(x), sides, 0, wanted)
+    return mapped(_second, like, argument(fill_value), dtype=wanted)
+
+
+def _second(block: Any, value: Any, dtype: np.dtype) -> Any:
+    found = np.empty_like(block)
+    found[...] = value.astype(dtype)
+    return found
+
+
+def constant(kind: type[Any], shape: Shape, value: Any, dtype: Any = None) -> Any:
+    """An expression of one number, of a kind of arrays."""
+    number = np.full((), value, None if dtype is None else number_dtype(dtype))
+    number_dtype(number.dtype)
+    return filled(kind, shape, number)
+
+
+def number_dtype(dtype: Any, kinds: str = "biufc") -> np.dtype:
+    """A dtype of an expression's elements, in the native byte order."""
+    wanted: np.dtype = np.dtype(dtype).newbyteorder("=")
+    if wanted.kind not in kinds:
+        raise UnsupportedError(f"dtype={dtype!r}: the elements of an expression are numbers")
+    return wanted
+
+
+def sides_of(shape: Any) -> Shape:
+    """A checked shape, from an int or several."""
+    sides = tuple(as_axes(shape, "shape"))
+    if shape is None or any(n < 0 for n in sides):
+        raise ArgumentError(f"shape={shape!r} must be an int or several, none of them negative")
+    return sides
 
 
 def check_layout(order: Any, device: Any = None) -> None:
@@ -41,14 +79,6 @@ def check_layout(order: Any, device: Any = None) -> None:
             f"device={device!r} must be None or 'cpu', for results are in host memory: give compute(device=) the "
             "device that computes them"
         )
-
-
-def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:
-    if is_scalar(fill):
-        return np.full_like(block, np.full((), fill, dtype)[()], dtype=dtype)
-    found = np.empty_like(block, dtype=dtype)
-    found[...] = fill
-    return found
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:

@@ -13,6 +13,7 @@ from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.rearrange.take import in_memory, take
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.create import integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
 
@@ -36,7 +37,7 @@ def _triangle(m: Any, k: int, above: int) -> Any:
     """The elements of matrices up to a diagonal, or `above` it, and zeros elsewhere; of a line for each row of one."""
     k, x = operator.index(k), numpy_functions.require_dims(m, 1)
     x = numpy_functions.broadcast_to(x, (*x.shape, *x.shape)) if x.ndim == 1 else x
-    rows, columns = (np.arange(n) for n in x.shape[-2:])
+    rows, columns = (integers(type(x), 0, n) for n in x.shape[-2:])
     return mapped(_kept, x, rows[:, None], columns, k=k, above=above)
 
 

@@ -1,0 +1,222 @@
+"""Random numbers as expressions, each computed from its place (a counter) and a key.
+
+The bits are those of SplitMix64: G. L. Steele, D. Lea, C. H. Flood (2014), "Fast splittable pseudorandom number
+generators", OOPSLA. It passes BigCrush. It is not for secrets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.creation import places
+from chunkflow.api.lazy.fill import sides_of
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.elementwise import mapped
+
+Size = int | Sequence[int]
+
+
+def default_rng(seed: Any = None) -> RandomGenerator:
+    """A generator of random arrays, as `numpy.random.default_rng`.
+
+    Parameters
+    ----------
+    seed : int or sequence of int, optional
+        Equal seeds give equal numbers. By default the system gives one.
+
+    Returns
+    -------
+    RandomGenerator
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError
+        It is neither an int nor several, or negative.
+
+    Examples
+    --------
+    >>> import chunkflow as cf
+    >>> x = cf.random.default_rng(1).random((1000, 1000))
+    >>> bool(abs(x.mean().compute(device="cpu") - 0.5) < 0.001)
+    True
+    """
+    return RandomGenerator(seed)
+
+
+class RandomGenerator:
+    """Makes random arrays, with the methods of `numpy.random.Generator`; `default_rng` makes one.
+
+    Arrays are expressions: nothing is computed, or kept, before a result is asked for. Each call gives other numbers,
+    which are the same for any blocks, budget, device and number of workers: uniform numbers and integers to the bit,
+    others as exactly as the device computes logarithms and cosines. They are not NumPy's.
+
+    Examples
+    --------
+    >>> import chunkflow as cf
+    >>> rng = cf.random.default_rng(7)
+    >>> x = rng.integers(10, size=(100, 100))
+    >>> bool((x[3, :5].compute(device="cpu") == x.compute(device="cpu")[3, :5]).all())
+    True
+    """
+
+    def __init__(self, seed: Any) -> None:
+        try:
+            self._entropy = np.random.SeedSequence(seed).entropy
+        except TypeError:
+            raise ArgumentTypeError(f"seed={seed!r} must be an int or several, or None") from None
+        except ValueError:
+            raise ArgumentError(f"seed={seed!r} must not be negative") from None
+        self._calls = 0
+
+    def __repr__(self) -> str:
+        return f"<chunkflow.random.RandomGenerator: seed {self._entropy}, {self._calls} arrays made>"
+
+    def random(self, size: Size, dtype: Any = np.float64) -> Array:
+        """Uniform numbers from 0 to below 1.
+
+        Parameters
+        ----------
+        size : int or sequence of int
+            Shape of the array.
+        dtype : {float64, float32}
+            They are multiples of 2**-53, or of 2**-24.
+
+        Returns
+        -------
+        Array
+        """
+        return self._drawn(_uniform, size, 1, dtype=_float(dtype))
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, *, size: Size) -> Array:
+        """Uniform numbers from `low` to below `high`, in double precision."""
+        return low + (high - low) * self.random(size)  # type: ignore[no-any-return]
+
+    def integers(
+        self, low: int, high: int | None = None, *, size: Size, dtype: Any = np.int64, endpoint: bool = False
+    ) -> Array:
+        """Uniform integers from `low` to below `high`, or with `endpoint` up to it; with one bound from 0 to it.
+
+        Numbers differ in probability by less than their number / 2**64.
+
+        Raises
+        ------
+        ArgumentError, ArgumentTypeError
+            There is no integer between them, or the dtype does not hold one.
+        """
+        wanted = np.dtype(dtype).newbyteorder("=")
+        if wanted.kind not in "iu":
+            raise ArgumentTypeError(f"dtype={dtype!r} must be of integers")
+        first, last = (0, low) if high is None else (low, high)
+        for name, value in (("low", first), ("high", last)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise ArgumentTypeError(f"{name}={value!r} must be an int")
+        first, number = int(first), int(last) - int(first) + endpoint
+        limits = np.iinfo(wanted)
+        if number < 1 or first < limits.min or first + number - 1 > limits.max:
+            raise ArgumentError(
+                f"low={first} and high={last} leave {max(number, 0)} integers, of which {wanted} must hold each: it "
+                f"has those from {limits.min} to {limits.max}"
+            )
+        return self._drawn(_integers, size, 1, first=first, number=number, dtype=wanted)
+
+    def standard_normal(self, size: Size, dtype: Any = np.float64) -> Array:
+        """Numbers of the normal distribution with mean 0 and variance 1, by the transform of Box and Muller (1958)."""
+        return self._drawn(_normal, size, 2, dtype=_float(dtype))
+
+    def normal(self, loc: float = 0.0, scale: float = 1.0, *, size: Size) -> Array:
+        """Numbers of a normal distribution with mean `loc` and standard deviation `scale`, in double precision."""
+        return loc + _positive("scale", scale) * self.standard_normal(size)  # type: ignore[no-any-return]
+
+    def standard_exponential(self, size: Size, dtype: Any = np.float64) -> Array:
+        """Numbers of the exponential distribution with mean 1, as the logarithms of uniform ones."""
+        return self._drawn(_exponential, size, 1, dtype=_float(dtype))
+
+    def exponential(self, scale: float = 1.0, *, size: Size) -> Array:
+        """Numbers of an exponential distribution with mean `scale`, in double precision."""
+        return _positive("scale", scale) * self.standard_exponential(size)  # type: ignore[no-any-return]
+
+    def _drawn(self, fn: Any, size: Size, keys: int, **kwargs: Any) -> Array:
+        """An array of what `fn` makes of places in the flat array and some keys, which are other ones in each call."""
+        sides = sides_of(size)
+        state = np.random.SeedSequence(self._entropy, spawn_key=(self._calls,)).generate_state(keys, np.uint64)
+        self._calls += 1
+        if not sides:
+            return self._drawn_at(fn, (1,), state, kwargs)[0]
+        return self._drawn_at(fn, sides, state, kwargs)
+
+    def _drawn_at(self, fn: Any, sides: tuple[int, ...], state: np.ndarray, kwargs: dict[str, Any]) -> Array:
+        flat: Any = 0
+        for axis, along in enumerate(places(sides)):
+            flat = flat + along * math.prod(sides[axis + 1 :]) if axis else along * math.prod(sides[1:])
+        return mapped(fn, flat, **{f"key{i}": key for i, key in enumerate(state)}, **kwargs)  # type: ignore[no-any-return]
+
+
+def _float(dtype: Any) -> np.dtype:
+    wanted: np.dtype = np.dtype(dtype).newbyteorder("=")
+    if wanted not in (np.float64, np.float32):
+        raise ArgumentTypeError(f"dtype={dtype!r} must be float64 or float32: cast the numbers with astype")
+    return wanted
+
+
+def _positive(name: str, value: Any) -> Any:
+    if not value >= 0:
+        raise ArgumentError(f"{name}={value!r} must not be negative")
+    return value
+
+
+_GAMMA, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+"""The constants of SplitMix64."""
+
+
+def _bits(places: Any, key: np.uint64) -> Any:
+    """64 random bits for each place."""
+    z = places.astype(np.uint64)
+    z += np.uint64(1)
+    z *= _GAMMA
+    z += key
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        z ^= z >> np.uint64(shift)
+        z *= factor
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def _uniform(places: Any, key0: np.uint64, dtype: np.dtype) -> Any:
+    digits = np.finfo(dtype).nmant + 1
+    found = (_bits(places, key0) >> np.uint64(64 - digits)).astype(dtype)
+    found *= dtype.type(2.0**-digits)
+    return found
+
+
+def _integers(places: Any, key0: np.uint64, first: int, number: int, dtype: np.dtype) -> Any:
+    bits = _bits(places, key0)
+    if number < 1 << 64:
+        bits = _upper(bits, number)
+    return (bits + np.uint64(first % (1 << 64))).astype(dtype)
+
+
+def _upper(bits: Any, number: int) -> Any:
+    """The upper 64 bits of the product, by products of 32 bits: integers below `number`, evenly."""
+    half, low = np.uint64(32), np.uint64((1 << 32) - 1)
+    a, b = bits >> half, bits & low
+    above, below = np.uint64(number >> 32), np.uint64(number & 0xFFFFFFFF)
+    crossed = a * below
+    middle = (b * below >> half) + (crossed & low)
+    if not above:
+        return (crossed >> half) + (middle >> half)
+    middle += b * above
+    return a * above + (crossed >> half) + (middle >> half)
+
+
+def _exponential(places: Any, key0: np.uint64, dtype: np.dtype) -> Any:
+    return -np.log1p(-_uniform(places, key0, dtype))
+
+
+def _normal(places: Any, key0: np.uint64, key1: np.uint64, dtype: np.dtype) -> Any:
+    length = np.sqrt(_exponential(places, key0, dtype) * dtype.type(2))
+    return length * np.cos(_uniform(places, key1, dtype) * dtype.type(2 * math.pi))

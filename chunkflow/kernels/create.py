@@ -1,0 +1,41 @@
+"""Arrays that are computed from the places of their elements alone, where they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import LoopNest, Operand
+from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.protocol import Kernel
+
+
+@dataclass(frozen=True)
+class Line(Kernel):
+    """``start + step * place`` along a line, as int64. The one operand says on which device."""
+
+    start: int
+    step: int
+
+    data_independent = True
+
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        (side,), (n,) = box, nest.extents
+        if side.start >= 0 and side.stop <= n:
+            first, last = (self.start + self.step * place for place in (side.start, side.stop))
+            return np.arange(first, last, self.step, dtype=np.int64, like=blocks[0])
+        # Beyond a periodic edge the line begins again.
+        return np.arange(side.start, side.stop, dtype=np.int64, like=blocks[0]) % n * self.step + self.start
+
+
+def declare_line(start: int, number: int, step: int) -> Declare:
+    """Declare `number` integers from `start` on, `step` apart."""
+
+    def declare(specs: Sequence[Any], args: tuple[Any, ...]) -> Declared:
+        return Declared(LoopNest((number,), (Operand(()),), ()), Line(start, step), (0,))
+
+    return declare

@@ -1,0 +1,195 @@
+"""Arrays that are made where they are computed: NumPy's values, whatever blocks, slices and passes there are."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.devices import Place, everywhere, same
+from support.examples import examples
+
+import chunkflow as cf
+from chunkflow.api.lazy.random import _bits
+
+NUMBERS = st.integers(-60, 60) | st.floats(-20, 20).map(lambda v: round(v, 3))
+DTYPES = st.sampled_from([None, "i2", "i8", "f2", "f4", "f8"])
+
+
+@given(NUMBERS, NUMBERS, NUMBERS.filter(lambda v: abs(v) > 0.01), DTYPES, st.data())
+@settings(max_examples=examples(4), deadline=None)
+def test_arange(start: Any, stop: Any, step: Any, dtype: Any, data: st.DataObject) -> None:
+    with np.errstate(all="ignore"):
+        expected = np.arange(start, stop, step, dtype)
+    x = cf.arange(start, stop, step, dtype)
+    assert (x.shape, x.dtype) == (expected.shape, expected.dtype)
+    same(x.compute(budget="16kB", device="cpu"), expected)
+    cut = data.draw(st.slices(len(expected)) | st.lists(st.integers(0, max(len(expected) - 1, 0)), max_size=4))
+    if isinstance(cut, slice) or len(expected):
+        same(x[cut].compute(device="cpu"), expected[cut] if isinstance(cut, slice) else expected[np.asarray(cut, int)])
+
+
+@given(NUMBERS, NUMBERS, st.integers(0, 40), st.booleans(), st.sampled_from([None, "i4", "f4", "c8"]))
+@settings(max_examples=examples(4), deadline=None)
+def test_linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any) -> None:
+    expected, each = np.linspace(start, stop, num, endpoint, True, dtype)
+    found, step = cf.linspace(start, stop, num, endpoint, True, dtype)
+    same(found.compute(budget="16kB", device="cpu"), expected)
+    same(step, each)
+
+
+EXAMPLES: list[Callable[[Any], Any]] = [
+    lambda xp: xp.linspace(0, 5e-324, 3),
+    lambda xp: xp.arange(7),
+    lambda xp: xp.arange(2**62, 2**62 + 9, 4),
+    lambda xp: xp.arange(2**63, 2**63 + 9, 4, dtype="u8"),
+    lambda xp: xp.zeros((3, 4)),
+    lambda xp: xp.zeros(5, "?"),
+    lambda xp: xp.ones((2, 0), "c8"),
+    lambda xp: xp.empty((2, 0)),
+    lambda xp: xp.full((2, 3), 7),
+    lambda xp: xp.full((2, 3), [1, 2.5, 3]),
+    lambda xp: xp.full((2, 3), 2.5, "i4"),
+    lambda xp: xp.full((), np.float32(3)),
+    lambda xp: xp.eye(40, 30, -2, "i2"),
+    lambda xp: xp.eye(4),
+    lambda xp: xp.tri(30, 40, 1),
+    lambda xp: xp.indices((30, 4, 5)),
+    lambda xp: xp.indices((3, 4), "f4", sparse=True),
+    lambda xp: xp.fromfunction(lambda i, j: i * 10 + j, (40, 30)),
+    lambda xp: xp.fromfunction(lambda i, j, k: i == k + j, (4, 3), dtype=int, k=1),
+    lambda xp: xp.meshgrid(xp.arange(3), [1.5, 2], indexing="ij"),
+    # What is made of them.
+    lambda xp: xp.arange(50)[:, None] * xp.ones(30) + xp.linspace(0, 1, 30),
+    lambda xp: np.roll(xp.arange(30), 7)[::-2],
+    lambda xp: np.diff(xp.arange(40) ** 2, 2),
+    lambda xp: np.cumsum(xp.arange(100)),
+    lambda xp: (xp.arange(24) * 2).reshape(2, 3, 4).T[1:, ::-1],
+    lambda xp: np.pad(xp.arange(5), 3, mode="wrap"),
+    lambda xp: np.sort(-xp.arange(50)),
+    lambda xp: xp.arange(100)[10:][::3][[3, 1, 1]],
+    lambda xp: (xp.eye(30) @ xp.ones((30, 2))).sum(axis=0),
+]
+
+
+@everywhere
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_as_numpy(place: Place, number: int) -> None:
+    call = EXAMPLES[number]
+    expected, found = call(np), call(cf)
+    for lazy, value in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, expected)), strict=True):
+        assert (lazy.shape, lazy.dtype) == (value.shape, value.dtype)
+        same(lazy.compute(device=place.device(), budget=place.budget(50_000)), value)
+
+
+def test_tasks_and_other_processes_make_the_same() -> None:
+    x = cf.arange(100)[5:].reshape(5, 19) * cf.random.default_rng(2).integers(9, size=(5, 19)) + cf.zeros(19)
+    expected = x.compute(device="cpu")
+    same(pickle.loads(pickle.dumps(x)).compute(device="cpu"), expected)
+    (found,) = dask.compute(x.to_dask(partition="200B", device="cpu"), scheduler="sync")
+    same(found, expected)
+    (total,) = dask.compute(x.sum(axis=0).to_dask(partition="200B", device="cpu"), scheduler="sync")
+    same(total, expected.sum(axis=0))
+
+
+def test_nothing_is_read_and_what_is_as_long_as_the_array_is_not_kept() -> None:
+    plan = cf.explain((cf.arange(10**9) * cf.ones(10**9)).sum(), budget="16MB", device="cpu")
+    assert len(plan.passes) == 1
+    assert plan.bytes_in <= 64
+    same(np.zeros_like(cf.open(np.full(3, np.nan)), shape=(2, 2)).compute(device="cpu"), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: cf.zeros((2, -1)), "negative"),
+        (lambda: cf.zeros(2.5), "int"),
+        (lambda: cf.zeros(3, "U4"), "numbers"),
+        (lambda: cf.full(3, [1, 2]), "broadcast"),
+        (lambda: cf.arange(0, 9, 0), "step=0"),
+        (lambda: cf.arange(0, np.inf), "inf steps"),
+        (lambda: cf.arange("2"), "real number"),
+        (lambda: cf.arange(1j), "real number"),
+        (lambda: cf.linspace([0, 1], 2), "must be a number"),
+        (lambda: cf.linspace(0, 1, -3), "negative"),
+        (lambda: cf.fromfunction(lambda: 3, ()), "no axis"),
+        (lambda: cf.random.default_rng("a"), "seed='a'"),
+        (lambda: cf.random.default_rng(-1), "negative"),
+        (lambda: cf.random.default_rng(0).random(3, "f2"), "float64 or float32"),
+        (lambda: cf.random.default_rng(0).integers(5, 5, size=3), "0 integers"),
+        (lambda: cf.random.default_rng(0).integers(300, size=3, dtype="u1"), "hold each"),
+        (lambda: cf.random.default_rng(0).integers(3.5, size=3), "must be an int"),
+        (lambda: cf.random.default_rng(0).normal(0, -1, size=3), "scale=-1"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(call: Callable[[], Any], match: str) -> None:
+    with pytest.raises(cf.ChunkflowError, match=match):
+        call()
+
+
+RANDOM: list[Callable[[Any], Any]] = [
+    lambda rng: rng.random((300, 40)),
+    lambda rng: rng.random((300, 40), "f4"),
+    lambda rng: rng.integers(-5, 9, size=(300, 40)),
+    lambda rng: rng.integers(0, 2**64, size=(300, 40), dtype="u8"),
+    lambda rng: rng.integers(-(2**40), 2**41, size=(300, 40)),
+]
+
+
+@everywhere
+@pytest.mark.parametrize("number", range(len(RANDOM)))
+def test_the_same_numbers_for_any_blocks_and_parts(place: Place, number: int) -> None:
+    x = RANDOM[number](cf.random.default_rng(5))
+    whole = x.compute(device="cpu")
+    same(RANDOM[number](cf.random.default_rng(5)).compute(device=place.device(), budget=place.budget(20_000)), whole)
+    same(x[7::3, [5, 2]].compute(device=place.device()), whole[7::3, [5, 2]])
+
+
+@everywhere
+def test_normal_numbers_are_the_same_but_for_rounding(place: Place) -> None:
+    for call in (lambda rng: rng.normal(3, 2, size=999), lambda rng: rng.exponential(2.0, size=999)):
+        found, expected = (call(cf.random.default_rng(5)).compute(device=d) for d in (place.device(), "cpu"))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_random_numbers_have_their_distribution() -> None:
+    """Means and variances within five standard deviations; each value of few as often; no two calls alike."""
+    rng, n = cf.random.default_rng(11), 100_000
+    moments = {
+        "uniform": (rng.uniform(2, 5, size=n), 3.5, 0.75),
+        "random": (rng.random(n, "f4"), 0.5, 1 / 12),
+        "normal": (rng.normal(1, 2, size=n), 1, 4),
+        "standard_normal": (rng.standard_normal(n, "f4"), 0, 1),
+        "exponential": (rng.exponential(2.0, size=n), 2, 4),
+        "large": (rng.integers(0, 10**12, size=n) / 1e12, 0.5, 1 / 12),
+    }
+    for name, (x, mean, variance) in moments.items():
+        values = x.compute(device="cpu").astype("f8")
+        assert abs(values.mean() - mean) < 5 * np.sqrt(variance / n), name
+        assert abs(values.var() - variance) < 5 * variance * np.sqrt(8 / n), name
+    counts = np.bincount(rng.integers(1, 6, size=n, endpoint=True).compute(device="cpu"), minlength=7)
+    assert counts[0] == 0
+    assert np.abs(counts[1:] - n / 6).max() < 5 * np.sqrt(n / 6)
+    one, other = (rng.random(n).compute(device="cpu") for _ in range(2))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(n)
+    assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 5 / np.sqrt(n)
+    assert rng.random(()).shape == ()
+    assert "seed 11" in repr(rng)
+
+
+def test_splitmix64() -> None:
+    """The published generator, in Python's integers."""
+    mask, state = (1 << 64) - 1, 1234567
+    x = _bits(np.arange(5), np.uint64(state))
+    for found in x:
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        assert int(found) == z ^ (z >> 31)
+    assert int(x[0]) == 6457827717110365317  # as the algorithm's authors print it
