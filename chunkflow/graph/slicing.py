@@ -22,7 +22,7 @@ from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, SourceNode, ViewNode, interned, key_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.create import Line
-from chunkflow.kernels.declare import Stretched, declare_broadcast
+from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_widened
 from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.sliced import SlicedSource, sliced_spec
@@ -175,8 +175,14 @@ class Sliced(OpNode):
 def pointed(node: Node, axes: Sequence[int], points: np.ndarray, at: int) -> Node:
     """The node of an array's elements at points: along the axis `at`, in the place of some axes.
 
-    Of an operation no other elements are computed than those at the places along each axis.
+    Of an elementwise operation only these are computed, of any other one those at the places along each axis.
     """
+    op = node.op if isinstance(node, ItemNode) else node
+    if isinstance(op, OpNode) and op.request.elementwise and not (isinstance(op, Sliced) and op.emptied):
+        parts = iter([Lazy(_pointed_part(part, len(node.shape), axes, points, at)) for part in op.inputs])
+        arrays = [next(parts) if a is SLOT else a for a in op.args]
+        made = op_node(replace(op.request, arrays=arrays), op.name)
+        return made.item(node.item) if isinstance(node, ItemNode) else made
     if not isinstance(node, SourceNode | ViewNode):  # it is stored, and then read at the points
         found = [np.unique(own, return_inverse=True) for own in points]
         cuts: list[AxisCut] = [AxisSlice(0, n, 1) for n in node.shape]
@@ -186,6 +192,24 @@ def pointed(node: Node, axes: Sequence[int], points: np.ndarray, at: int) -> Nod
     view = Points([Lazy(node)], tuple(axes), points, at)
     key = (Points, node, view.axes, tuple(map(AxisPlaces, points)), at)
     return interned(key, lambda: ViewNode(f"{node.name}[...]", view, [node], view.__chunkflow_spec__()))
+
+
+def _pointed_part(part: Node, ndim: int, axes: Sequence[int], points: np.ndarray, at: int) -> Node:
+    """The node of an array's elements at the points of one of `ndim` dimensions that it is broadcast to."""
+    missing = ndim - len(part.shape)
+    own = [(axis - missing, places) for axis, places in zip(axes, points, strict=True) if axis >= missing]
+    left, after = len(part.shape) - len(own), ndim - len(axes) - at  # dimensions of the result: its own, the last ones
+    if not own:
+        return part if left <= after else _widened(part, [left - after])
+    lengths = [part.shape[axis] for axis, _ in own]
+    places = np.stack([along if n > 1 else np.zeros_like(along) for n, (_, along) in zip(lengths, own, strict=True)])
+    places = places if max(lengths) > 1 else places[:, :1]
+    made = pointed(part, [axis for axis, _ in own], places, max(left - after, 0))
+    return _widened(made, range(1, 1 + after - left))
+
+
+def _widened(node: Node, new: Sequence[int]) -> Node:
+    return viewed(node, declare_widened(new), "expand_dims", tuple(new)) if new else node
 
 
 def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:

@@ -20,6 +20,8 @@ Function = Callable[..., Any]
 
 LINE = X.ravel()
 MASK = Y > 1
+COUNTS = np.arange(60) % 7
+SQUARE = X[:, :4, :4] @ X[:, :4, :4].transpose(0, 2, 1) + 9 * np.eye(4)
 EDGES = [-2.0, 0.0, 1.0]
 
 REQUIRED: dict[Any, tuple[Any, ...]] = {
@@ -32,7 +34,16 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     **dict.fromkeys((np.fft.fft2, np.fft.ifft2, np.fft.irfft2, np.fft.hfft), (Z,)),
     **dict.fromkeys((np.cross, np.linalg.cross), (X[:, :3, :3], Y[:, :3, :3])), np.kron: (X[0], Y[0]),
     np.block: ([X, Y],), np.delete: (X, 2), np.insert: (X, 2, 7), np.polyval: ([1.0, 2], X), np.vander: (LINE,),
-    np.meshgrid: (LINE, EDGES), np.apply_over_axes: (np.sum, X, [0, 2]),
+    np.diagonal: (X,), np.piecewise: (X, [X > 0], [1, 2]), np.polyfit: (EDGES, X[:3, :, 0], 1), np.vdot: (X, Y),
+    np.apply_along_axis: (np.sum, 1, X), np.resize: (X, (7, 8)), np.diag: (X[0],), np.array_equiv: (X, Y),
+    np.packbits: (MASK,), np.unpackbits: (MASK.astype("u1"),), np.bincount: (COUNTS,), np.rollaxis: (X, 2),
+    np.trim_zeros: (LINE,), np.save: ("/dev/null", X), np.linalg.multi_dot: ([X[0], Y[0].T],),
+    **dict.fromkeys((np.diag_indices_from, np.tril_indices_from, np.triu_indices_from), (X[0, :4, :4],)),
+    **dict.fromkeys((np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d), (X, Y)), np.common_type: (X, Y),
+    **dict.fromkeys((np.unique_values, np.unique_counts, np.unique_inverse), (COUNTS,)),
+    **dict.fromkeys((np.linalg.det, np.linalg.inv, np.linalg.slogdet), (SQUARE,)), np.linalg.solve: (SQUARE, SQUARE),
+    **dict.fromkeys((np.linalg.eigh, np.linalg.eigvalsh, np.linalg.cholesky), (SQUARE,)),
+    np.linalg.matrix_power: (SQUARE, 3), np.meshgrid: (LINE, EDGES), np.apply_over_axes: (np.sum, X, [0, 2]),
     **dict.fromkeys((np.corrcoef, np.cov), (X[:, :, 0],)),
     **dict.fromkeys((np.cumulative_sum, np.cumulative_prod, np.i0), (LINE,)),
     **dict.fromkeys((np.dot, np.inner, np.linalg.matmul), (X[0], Y[0].T)),
@@ -99,12 +110,26 @@ OWN: dict[tuple[Any, str], Any] = {
     (np.histogramdd, "range"): [(-2.0, 2.0)] * 4,
     **{(fn, "order"): None for fn in (np.sort, np.argsort, np.partition, np.argpartition)},
     **{(fn, "kind"): "introselect" for fn in (np.partition, np.argpartition)},
-    (np.nanmean, "dtype"): "f4",
+    (np.nanmean, "dtype"): "f4", (np.linalg.matrix_norm, "ord"): "nuc", (np.linalg.cond, "p"): -2,
+    **{(np.unwrap, name): value for name, value in (("discont", 4.0), ("period", 3.0))},
+    **{(np.diagonal, name): 2 for name in ("axis1", "axis2")}, **{(np.trace, name): 2 for name in ("axis1", "axis2")},
+    **{(fn, "offset"): 1 for fn in (np.diagonal, np.trace, np.linalg.diagonal, np.linalg.trace)},
+    **{(fn, "bitorder"): "little" for fn in (np.packbits, np.unpackbits)}, (np.unpackbits, "count"): 3,
+    (np.bincount, "weights"): COUNTS * 2.0, (np.bincount, "minlength"): 9, (np.rollaxis, "start"): 1,
+    (np.polyfit, "w"): EDGES, (np.trim_zeros, "trim"): "f", (np.trim_zeros, "axis"): 0,
+    **{(fn, "assume_unique"): False for fn in (np.intersect1d, np.setdiff1d, np.setxor1d)},
+    **{(np.linalg.matrix_rank, name): 0.5 for name in ("tol", "rtol")}, (np.linalg.matrix_rank, "hermitian"): False,
+    **{(np.linalg.pinv, name): 0.5 for name in ("rcond", "rtol")}, (np.linalg.pinv, "hermitian"): False,
+    **{(np.linalg.svd, name): False for name in ("full_matrices", "compute_uv", "hermitian")},
+    (np.linalg.qr, "mode"): "r", **{(fn, "UPLO"): "U" for fn in (np.linalg.eigh, np.linalg.eigvalsh)},
+    (np.linalg.cholesky, "upper"): True, (np.save, "allow_pickle"): False,
+    **{(np.unique, name): True for name in ("return_index", "return_inverse", "return_counts")},
+    (np.unique, "sorted"): False, (np.unique, "equal_nan"): False,
 }  # fmt: skip
 """The same, for one function."""
 
 MORE: dict[Any, dict[str, Any]] = {
-    np.pad: {"constant_values": 3.0, "reflect_type": "odd"},
+    np.pad: {"constant_values": 3.0, "reflect_type": "odd", "stat_length": 2, "end_values": 3},
     np.einsum: {"dtype": "c16", "order": "F", "casting": "unsafe"},
     np.clip: {"dtype": "f4", "casting": "unsafe"},
 }
@@ -120,7 +145,9 @@ BESIDE: dict[tuple[Any, str], dict[str, Any]] = {
     **{(fn, "s"): {"axes": (0, 1)} for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)},
     **{(fn, "ddof"): {"axis": 0} for fn in (np.nanvar, np.nanstd)},
     (np.linalg.norm, "ord"): {"axis": 0}, (np.linalg.norm, "keepdims"): {"axis": 0},
-    (np.where, "x"): {"y": Y}, (np.where, "y"): {"x": X}, (np.pad, "reflect_type"): {"mode": "reflect"},
+    (np.where, "x"): {"y": Y}, (np.where, "y"): {"x": X},
+    (np.pad, "reflect_type"): {"mode": "reflect"}, (np.pad, "stat_length"): {"mode": "mean"},
+    (np.pad, "end_values"): {"mode": "linear_ramp"},
     **{(np.clip, name): {"a_min": -1, "a_max": 1} for name in ("out", "casting")}, (np.clip, "a_min"): {"a_max": 1},
     (np.clip, "dtype"): {"a_min": -1, "a_max": 1, "casting": "unsafe"}, (np.clip, "a_max"): {"a_min": -1},
 }  # fmt: skip
@@ -128,17 +155,13 @@ BESIDE: dict[tuple[Any, str], dict[str, Any]] = {
 
 
 REFUSED_VALUES: list[tuple[str, str, Callable[[Any], Any]]] = [
-    ("repeat", "a number of repeats for each element", lambda x: np.repeat(x, [1, 2, 3, 4, 5, 6], 0)),
-    ("roll", "several shifts of the flat array", lambda x: np.roll(x, (1, 2))),
-    ("pad", "modes that are no element of the array: linear_ramp, maximum, mean, median, minimum, empty",
-     lambda x: np.pad(x, 1, "mean")),
-    ("pad", "widths by axis, in a dict", lambda x: np.pad(x, {0: 1})),
+    ("pad", "functions for the mode", lambda x: np.pad(x, 1, lambda *_: None)),
+    ("unique", "an `axis` of an array of several dimensions", lambda x: np.unique(x, axis=0)),
+    ("polyfit", "`full` and `cov`", lambda x: np.polyfit(np.arange(6.0), x[:, 0], 2, full=True)),
     ("histogram", "of the rules for the bins \"stone\"", lambda x: np.histogram(x, "stone")),
     ("quantile, percentile, nanquantile, nanpercentile", "`q` of several dimensions",
      lambda x: np.quantile(x, [[0.1]])),
-    ("linalg.norm", "of matrices the orders 2, -2 and nuc", lambda x: np.linalg.norm(x, 2, (0, 1))),
     ("outer", "arrays of several dimensions", lambda x: np.outer(x, x[0, 0])),
-    ("einsum", "an index twice in one array, or indices as lists", lambda x: np.einsum("iij->ij", x[:4, :4])),
     ("astype, zeros_like, ones_like, full_like", "dtypes that are of no numbers", lambda x: np.astype(x, "U5")),
     ("sum, prod, mean, var, std", "for complex numbers a real `dtype`", lambda x: np.sum(x + 0j, dtype="c16") if x is X
      else np.sum(x + 0j, dtype="f8")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,6 +18,21 @@ N = np.where(X > 1.5, np.nan, X)
 M = X[:, :, 0]
 Z = X + 1j * Y
 I = rng.integers(0, 7, (6, 4))  # noqa: E741
+
+
+def _pairs(line: Any) -> Any:
+    return np.stack([line[:2], line[2:4]])
+
+
+FOLDER = tempfile.TemporaryDirectory()
+
+
+def _saved(x: Any) -> np.ndarray:
+    """What is in a file that an array was saved to."""
+    np.save(f"{FOLDER.name}/x", x)
+    found: np.ndarray = np.load(f"{FOLDER.name}/x.npy")
+    return found
+
 
 # What each function is tried on: given an array, or a lazy one, for x, y, n (with NaN), m (two axes), z, i.
 EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
@@ -41,7 +57,7 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.digitize: [lambda x, **_: np.digitize(x, [-1, 0, 1])],
     np.isin: [lambda i, **_: np.isin(i, [1, 3])],
     np.astype: [lambda x, **_: np.astype(x, np.int16)],
-    np.zeros_like: [lambda x, **_: np.zeros_like(x, dtype="i4")],
+    np.zeros_like: [lambda x, **_: np.zeros_like(x, shape=(2, 3)), lambda x, **_: np.zeros_like(x, dtype="i4")],
     np.ones_like: [lambda x, **_: np.ones_like(x)],
     np.empty_like: [lambda x, **_: np.empty_like(x) * 0],
     np.full_like: [lambda x, **_: np.full_like(x, 3)],
@@ -66,13 +82,20 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.any: [lambda x, **_: np.any(x > 2, axis=0)],
     np.all: [lambda x, y, **_: np.all(x > -3, axis=0, where=y > 1)],
     np.var: [lambda x, **_: np.var(x, axis=0, ddof=1)],
-    np.std: [lambda x, **_: np.std(x)],
+    np.std: [
+        lambda x, **_: np.std(x),
+        lambda z, y, **_: np.std(z, 0, mean=np.mean(z, 0, keepdims=True), where=y > 1, ddof=1),
+    ],
     np.average: [lambda x, y, **_: np.average(x, axis=0, weights=y), lambda x, **_: np.average(x)],
     np.ptp: [lambda x, **_: np.ptp(x, axis=1)],
     np.argmin: [lambda x, **_: np.argmin(x)],
     np.argmax: [lambda x, **_: np.argmax(x, axis=1)],
     np.count_nonzero: [lambda x, **_: np.count_nonzero(x, axis=0)],
-    np.linalg.norm: [lambda x, **_: np.linalg.norm(x), lambda m, **_: np.linalg.norm(m, axis=1)],
+    np.linalg.norm: [
+        *(lambda x, ord=ord, **_: np.linalg.norm(x, ord, (0, 2), keepdims=ord == 2) for ord in (2, -2, "nuc")),
+        lambda x, **_: np.linalg.norm(x),
+        lambda m, **_: np.linalg.norm(m, axis=1),
+    ],
     np.nansum: [lambda n, **_: np.nansum(n, axis=0)],
     np.nanprod: [lambda n, **_: np.nanprod(n, axis=1)],
     np.nanmean: [lambda n, **_: np.nanmean(n)],
@@ -120,7 +143,15 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.inner: [lambda m, **_: np.inner(m, m + 1)],
     np.outer: [lambda m, **_: np.outer(m[0], m[1] * 2)],
     np.tensordot: [lambda x, y, **_: np.tensordot(x, y, axes=([0, 1], [0, 1]))],
-    np.einsum: [lambda m, **_: np.einsum("ij,kj->ik", m, m + 1)],
+    np.einsum: [
+        lambda m, **_: np.einsum("ij,kj->ik", m, m + 1),
+        lambda m, **_: np.einsum("ii", m[:4]),
+        lambda x, **_: np.einsum("...ii->...i", x[:, :, :4]),
+        lambda x, m, **_: np.einsum("iaa,ia->i", x[:, :, :4], m),
+        lambda x, **_: np.einsum("i...i", x[:5]),
+        lambda m, **_: np.einsum(m, [0, 1], m + 1, [2, 1], [0, 2]),
+        lambda x, m, **_: np.einsum(x, [Ellipsis, 0], x[0], [1, 0]),
+    ],
     np.linalg.matmul: [lambda m, **_: np.linalg.matmul(m, m.T)],
     np.linalg.vecdot: [lambda m, **_: np.linalg.vecdot(m, m)],
     np.linalg.outer: [lambda m, **_: np.linalg.outer(m[0], m[1])],
@@ -133,7 +164,11 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.matrix_transpose: [lambda x, **_: np.matrix_transpose(x)],
     np.moveaxis: [lambda x, **_: np.moveaxis(x, [0, 1], [-1, 0])],
     np.swapaxes: [lambda x, **_: np.swapaxes(x, 0, 2)],
-    np.reshape: [lambda x, **_: np.reshape(x + 1, (4, -1)), lambda m, **_: np.reshape(m, -1)],
+    np.reshape: [
+        lambda x, **_: np.reshape(x, (4, -1, 6), order="F"),
+        lambda x, **_: np.reshape(x + 1, (4, -1)),
+        lambda m, **_: np.reshape(m, -1),
+    ],
     np.ravel: [lambda x, **_: np.ravel(x)],
     np.squeeze: [lambda x, **_: np.squeeze(x[:1, :, :1]), lambda x, **_: np.squeeze(x[:1], 0)],
     np.expand_dims: [lambda x, **_: np.expand_dims(x, (0, -1))],
@@ -146,8 +181,17 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.fliplr: [lambda x, **_: np.fliplr(x)],
     np.flipud: [lambda x, **_: np.flipud(x)],
     np.rot90: [lambda x, k=k, **_: np.rot90(x, k, (0, 2)) for k in range(-1, 4)],
-    np.roll: [lambda x, **_: np.roll(x, 2, axis=1), lambda x, **_: np.roll(x, (1, 2), axis=(0, 1))],
-    np.repeat: [lambda x, **_: np.repeat(x, 2, axis=1), lambda m, **_: np.repeat(m, 3)],
+    np.roll: [
+        lambda x, **_: np.roll(x, (1, 2)),
+        lambda x, **_: np.roll(x, 2, axis=1),
+        lambda x, **_: np.roll(x, (1, 2), axis=(0, 1)),
+    ],
+    np.repeat: [
+        lambda x, **_: np.repeat(x, 2, axis=1),
+        lambda m, **_: np.repeat(m, 3),
+        lambda x, **_: np.repeat(x * 2, [2, 0, 1, 3], axis=1),
+        lambda m, **_: np.repeat(m[0], [[2]][0]),
+    ],
     np.tile: [lambda m, **_: np.tile(m, (2, 1, 3))],
     np.concatenate: [lambda x, y, **_: np.concatenate([x, y + 1], axis=1)],
     np.append: [lambda x, y, **_: np.append(x, y, axis=0), lambda m, **_: np.append(m, [1.0, 2.0])],
@@ -157,7 +201,22 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.dstack: [lambda m, **_: np.dstack([m, m]), lambda m, **_: np.dstack([m[0], m[1]])],
     np.column_stack: [lambda m, **_: np.column_stack([m[:, 0], m])],
     np.unstack: [lambda m, **_: np.unstack(m, axis=1)],
-    np.pad: [lambda x, **_: np.pad(x, 1), lambda m, **_: np.pad(m, ((1, 2), (0, 1)), mode="edge")],
+    np.pad: [
+        lambda x, **_: np.pad(x, 1),
+        lambda m, **_: np.pad(m, ((1, 2), (0, 1)), mode="edge"),
+        lambda m, **_: np.pad(m, {-1: (3, 2)}, "linear_ramp", end_values=(-1, 8)),
+        lambda i, **_: np.pad(i, (2, 1), "linear_ramp"),
+        *(
+            lambda i, mode=mode, length=length, **_: np.pad(i, (2, 3), mode, stat_length=length)
+            for mode, length in (("maximum", None), ("minimum", 2), ("mean", (1, 3)), ("median", ((9, 1), (2, 2))))
+        ),
+        *(
+            lambda m, mode=mode, widths=widths, **_: np.pad(m, widths, mode, reflect_type="odd")
+            for mode in ("reflect", "symmetric")
+            for widths in ((1, 2), ((30, 17), (9, 3)))
+        ),
+        lambda m, **_: np.pad(m, 2, "empty")[2:-2, 2:-2],
+    ],
     np.split: [lambda x, **_: np.split(x, 3)],
     np.array_split: [lambda x, **_: np.array_split(x, 4, axis=2)],
     np.hsplit: [lambda x, **_: np.hsplit(x, 2)],
@@ -236,6 +295,112 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.fft.ihfft: [lambda x, norm=norm, **_: np.fft.ihfft(x, norm=norm) for norm in (None, "ortho", "forward")],
     np.fft.fftshift: [lambda x, **_: np.fft.fftshift(x), lambda x, **_: np.fft.fftshift(x, 2)],
     np.fft.ifftshift: [lambda x, **_: np.fft.ifftshift(x, axes=(0, 2))],
+    np.diagonal: [
+        lambda x, **_: np.diagonal(x),
+        lambda x, **_: np.diagonal(x + 1, -2, 2, 0),
+        lambda m, **_: np.diagonal(m, 9),
+    ],
+    np.trace: [lambda x, **_: np.trace(x, 1, 0, 2), lambda i, **_: np.trace(i * 2, dtype="f4")],
+    np.diag: [lambda m, **_: np.diag(m, -1), lambda m, **_: np.diag(m[0], 2), lambda m, **_: np.diag(m[0] > 0, -1)],
+    np.diagflat: [lambda m, **_: np.diagflat(m[:2], 1)],
+    np.unwrap: [
+        lambda x, **_: np.unwrap(x * 4, axis=0),
+        lambda i, **_: np.unwrap(i, discont=2, period=5),
+        lambda i, **_: np.unwrap(i, period=6, axis=0),
+    ],
+    np.piecewise: [
+        lambda x, **_: np.piecewise(x, [x < 0, x > 1], [-1, np.square, 7]),
+        lambda m, **_: np.piecewise(m[0], m[0] > 1, [3]),
+        lambda x, y, **_: np.piecewise(x, [x > y], [np.multiply, np.subtract], 3),
+    ],
+    np.array_equiv: [lambda m, **_: np.array_equiv(m, m[:1]), lambda m, **_: np.array_equiv(m[:1] * m[:1], m[0] ** 2)],
+    np.vdot: [lambda z, x, **_: np.vdot(z, x), lambda m, **_: np.vdot(m, m)],
+    np.polyfit: [
+        lambda m, **_: np.polyfit(np.arange(6.0), m, 2),
+        lambda m, **_: np.polyfit(np.arange(6.0), m[:, 0], 1, w=np.arange(1.0, 7)),
+    ],
+    np.apply_along_axis: [
+        lambda x, **_: np.apply_along_axis(np.sort, 1, x),
+        lambda x, **_: np.apply_along_axis(np.sum, 0, x),
+        lambda x, **_: np.apply_along_axis(_pairs, 1, x),
+    ],
+    np.resize: [lambda m, **_: np.resize(m, (7, 9)), lambda m, **_: np.resize(m, 5), lambda m, **_: np.resize(m, 0)],
+    np.packbits: [
+        lambda x, **_: np.packbits(x > 0),
+        lambda i, **_: np.packbits(i, axis=0, bitorder="little"),
+        lambda i, **_: np.packbits(i.reshape(-1)[:16]),
+    ],
+    np.unpackbits: [
+        lambda i, **_: np.unpackbits(np.astype(i, np.uint8) * 30),
+        lambda i, **_: np.unpackbits(np.astype(i, np.uint8) * 30, axis=1, count=11, bitorder="little"),
+        lambda i, **_: np.unpackbits(np.astype(i, np.uint8), axis=0, count=-3),
+        lambda i, **_: np.unpackbits(np.astype(i, np.uint8), axis=0, count=60),
+    ],
+    np.unique: [
+        lambda x, **_: np.unique(x),
+        lambda i, **_: np.unique(i * 2, True, True, True),
+        lambda n, **_: np.unique(n, return_counts=True),
+    ],
+    np.unique_values: [lambda i, **_: np.sort(np.unique_values(i))],
+    np.unique_counts: [lambda i, **_: np.unique_counts(i)],
+    np.unique_inverse: [lambda i, **_: np.unique_inverse(i)],
+    np.union1d: [lambda i, **_: np.union1d(i, [20, 1])],
+    np.intersect1d: [lambda i, x, **_: np.intersect1d(i, x)],
+    np.setdiff1d: [lambda i, x, **_: np.setdiff1d(i, x)],
+    np.setxor1d: [lambda i, x, **_: np.setxor1d(i, x)],
+    np.trim_zeros: [
+        lambda m, **_: np.trim_zeros(np.where(m[:, 0] > 1, m[:, 0], 0)),
+        lambda i, **_: np.trim_zeros(np.where(i > 4, i, 0), "b"),
+        lambda m, **_: np.trim_zeros(m[0] * 0),
+    ],
+    np.real_if_close: [lambda z, **_: np.real_if_close(z), lambda x, **_: np.real_if_close(x + 1e-15j)],
+    np.save: [lambda m, **_: _saved(m)],
+    np.bincount: [lambda i, **_: np.bincount(i[:, 0]), lambda i, m, **_: np.bincount(i[:, 0], m[:, 0], 9)],
+    np.rollaxis: [lambda x, **_: np.rollaxis(x, 2), lambda x, **_: np.rollaxis(x, 0, 3)],
+    np.common_type: [lambda x, z, **_: np.common_type(x, z)],
+    np.min_scalar_type: [lambda x, **_: np.min_scalar_type(x)],
+    np.diag_indices_from: [lambda m, **_: np.diag_indices_from(m[:4])],
+    np.tril_indices_from: [lambda m, **_: np.tril_indices_from(m, 1)],
+    np.triu_indices_from: [lambda m, **_: np.triu_indices_from(m)],
+    np.linalg.diagonal: [lambda x, **_: np.linalg.diagonal(x, offset=1)],
+    np.linalg.trace: [lambda x, **_: np.linalg.trace(x, offset=-1)],
+    np.linalg.vector_norm: [
+        lambda x, **_: np.linalg.vector_norm(x),
+        lambda x, **_: np.linalg.vector_norm(x, axis=(0, 2), ord=3, keepdims=True),
+        lambda z, **_: np.linalg.vector_norm(z, axis=1, ord=0),
+    ],
+    np.linalg.matrix_norm: [
+        lambda x, **_: np.linalg.matrix_norm(x),
+        lambda x, **_: np.linalg.matrix_norm(x, ord="nuc", keepdims=True),
+    ],
+    np.linalg.matrix_rank: [
+        lambda x, **_: np.linalg.matrix_rank(x),
+        lambda m, **_: np.linalg.matrix_rank(m[0]),
+        lambda x, **_: np.linalg.matrix_rank(x, tol=2.0),
+    ],
+    np.linalg.cond: [lambda x, **_: np.linalg.cond(x), lambda x, **_: np.linalg.cond(x[:, :4, :4] + 9 * np.eye(4), 1)],
+    np.linalg.multi_dot: [
+        lambda m, **_: np.linalg.multi_dot([m, m.T, m]),
+        lambda m, **_: np.linalg.multi_dot([m[0], m.T, m, m[1]]),
+    ],
+    np.linalg.svdvals: [lambda x, **_: np.linalg.svdvals(x)],
+    np.linalg.solve: [
+        lambda x, y, **_: np.linalg.solve(x[:, :4, :4] + 9 * np.eye(4), y[:, :4]),
+        lambda m, **_: np.linalg.solve(m[:4] + 9 * np.eye(4), m[0]),
+    ],
+    np.linalg.cholesky: [lambda x, **_: np.linalg.cholesky(x @ np.matrix_transpose(x) + np.eye(4))],
+    np.linalg.det: [lambda x, **_: np.linalg.det(x[:, :4, :4]), lambda i, **_: np.linalg.det(i[:4])],
+    np.linalg.inv: [lambda x, **_: np.linalg.inv(x[:, :4, :4] + 9 * np.eye(4))],
+    np.linalg.pinv: [lambda x, **_: np.linalg.pinv(x)],
+    np.linalg.slogdet: [lambda x, **_: np.linalg.slogdet(x[:, :4, :4])],
+    np.linalg.eigh: [lambda x, **_: np.linalg.eigh(x[:, :4, :4])[0]],
+    np.linalg.eigvalsh: [lambda z, **_: np.linalg.eigvalsh(z[:, :4, :4], "U")],
+    np.linalg.qr: [lambda x, **_: np.linalg.qr(x), lambda x, **_: np.linalg.qr(x, "r")],
+    np.linalg.svd: [
+        lambda x, **_: np.linalg.svd(x, compute_uv=False),
+        lambda x, **_: [abs(part) for part in np.linalg.svd(x, full_matrices=False)],
+    ],
+    np.linalg.matrix_power: [lambda x, **_: np.linalg.matrix_power(x[:, :4, :4], 3)],
     np.nonzero: [lambda x, **_: np.nonzero(x > 1), lambda i, **_: np.nonzero(i)],
     np.flatnonzero: [lambda x, **_: np.flatnonzero(x > 1)],
     np.argwhere: [lambda x, **_: np.argwhere(x > 1)],

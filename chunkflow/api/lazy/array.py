@@ -297,14 +297,14 @@ class Array(Collection):
             return numpy_functions.astype(self, dtype, casting=casting, order=order)  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
-        """As `numpy.ndarray.reshape`, in C order."""
+        """As `numpy.ndarray.reshape`."""
         if not shape:
             raise ArgumentTypeError("reshape got no shape: give one, as x.reshape(3, -1)")
         with refused_by("reshape"):
             return numpy_functions.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
 
     def ravel(self, order: str = "C") -> Array:
-        """The elements in one dimension, in C order."""
+        """The elements in one dimension, as `numpy.ndarray.ravel`."""
         return self.reshape(-1, order=order)
 
     flatten = ravel

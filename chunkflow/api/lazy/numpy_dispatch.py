@@ -10,7 +10,19 @@ import numpy as np
 
 from chunkflow.api import scan
 from chunkflow.api.fourier import functions
-from chunkflow.api.lazy import fill, gufunc, numpy_functions, numpy_shapes, tables
+from chunkflow.api.lazy import (
+    fill,
+    folding,
+    gufunc,
+    numpy_at_once,
+    numpy_diagonals,
+    numpy_functions,
+    numpy_linalg,
+    numpy_pad,
+    numpy_shapes,
+    numpy_values,
+    tables,
+)
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, lstsq, product
@@ -72,6 +84,9 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             )
         return numpy_shapes.outer(fn, *inputs)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
+    if method == "reduce" and fn in folding.ASSOCIATIVE:
+        with refused_by(f"np.{fn.__name__}.reduce"):
+            return folding.reduced(fn, *inputs, **given)
     if fn not in table:
         known = ", ".join(f"np.{u.__name__}" for u in table) or "none"
         raise UnsupportedError(f"np.{fn.__name__}.{method} is not supported ({method} of these is: {known})")
@@ -132,6 +147,18 @@ def _turned(norm: str | None) -> str | None:
     return {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
 
 
+def _of_no_memory(x: Any) -> np.ndarray:
+    """An array in memory of the same shape, for what asks for nothing else."""
+    return np.broadcast_to(np.uint8(0), x.shape)
+
+
+_UNIQUE: dict[str, dict[str, bool]] = {
+    "unique_values": {},
+    "unique_counts": {"return_counts": True},
+    "unique_inverse": {"return_inverse": True},
+}
+"""NumPy's functions of distinct values, and what else they tell."""
+
 _CUMULATIVE = {
     "cumulative_sum": numpy_functions.cumulative(scan.cumsum, 0),
     "cumulative_prod": numpy_functions.cumulative(scan.cumprod, 1),
@@ -141,24 +168,32 @@ _CUMULATIVE = {
 
 FUNCTIONS: dict[Any, Function] = {
     **{fn: partial(mapped, fn) for fn in _SAME},
-    **_alike(np, sums, "sum prod mean var std average"),
+    **_alike(np, sums, "sum prod mean average"),
+    np.var: numpy_values.spread(sums.var, root=False),
+    np.std: numpy_values.spread(sums.std, root=True),
+    np.nanvar: numpy_values.spread(nan.nanvar, root=False, skips_nan=True),
+    np.nanstd: numpy_values.spread(nan.nanstd, root=True, skips_nan=True),
     **_alike(np, extremes, "min max any all ptp argmin argmax count_nonzero"),
-    **_alike(np.linalg, extremes, "norm"),
     **_alike(np.lib.stride_tricks, windows, "sliding_window_view"),
-    **_alike(np, nan, "nansum nanprod nanmean nanvar nanstd nanmin nanmax nanargmin nanargmax"),
+    **_alike(np, nan, "nansum nanprod nanmean nanmin nanmax nanargmin nanargmax"),
     **_alike(np, quantile, "quantile percentile median nanquantile nanpercentile nanmedian"),
     **_alike(np, histogram, "histogram histogram_bin_edges"),
     **_alike(np, histogramdd, "histogram2d histogramdd"),
     **_alike(np, sort, "sort argsort partition argpartition"),
     **_alike(np, scan, "cumsum cumprod diff"),
-    **_alike(np, product, "dot outer tensordot einsum"),
+    **_alike(np, product, "dot outer tensordot"),
     **_alike(np.linalg, product, "matmul vecdot outer tensordot"),
     **_alike(np, gram, "cov corrcoef"),
     **_alike(np, gradient, "gradient"),
     **_alike(np.linalg, lstsq, "lstsq"),
     **_alike(np, windows, "convolve correlate"),
     **_alike(np, rearrange, "transpose flip roll repeat copy"),
-    **_alike(np, join, "concatenate stack pad"),
+    **_alike(np, join, "concatenate stack"),
+    **_alike(np, numpy_pad, "pad"),
+    **_alike(np, numpy_diagonals, "diagonal trace diag diagflat einsum"),
+    **_alike(np, numpy_values, "unwrap piecewise array_equiv vdot polyfit apply_along_axis resize packbits unpackbits"),
+    **_alike(np, numpy_at_once, "unique union1d trim_zeros real_if_close save"),
+    **_alike(np.linalg, numpy_linalg, "norm vector_norm matrix_norm matrix_rank cond multi_dot solve svdvals"),
     **_alike(np, fill, "full_like nan_to_num"),
     **_alike(np, numpy_functions, "where astype allclose array_equal moveaxis swapaxes trapezoid"),
     **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays tile split"),
@@ -172,6 +207,22 @@ FUNCTIONS: dict[Any, Function] = {
     ),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     **_alike(np.fft, numpy_shapes, "fftshift ifftshift"),
+    **{
+        vars(np.linalg)[name]: numpy_linalg.of_matrices(vars(np.linalg)[name])
+        for name in ["cholesky", "det", "inv", "slogdet", "eigh", "eigvalsh", "matrix_power"]
+    },
+    **{fn: numpy_linalg.of_matrices(fn, square=False) for fn in (np.linalg.svd, np.linalg.qr, np.linalg.pinv)},
+    np.linalg.diagonal: lambda x, offset=0: numpy_diagonals.diagonal(x, offset, -2, -1),
+    np.linalg.trace: lambda x, offset=0, dtype=None: numpy_diagonals.trace(x, offset, -2, -1, dtype),
+    **{vars(np)[name]: numpy_at_once.unique_as(vars(np)[name], **told) for name, told in _UNIQUE.items()},
+    **{fn: numpy_at_once.of_sets(fn) for fn in (np.intersect1d, np.setdiff1d, np.setxor1d)},
+    np.bincount: lambda x, weights=None, minlength=0: histogram.bincount(x, weights, minlength),
+    np.rollaxis: numpy_functions.rollaxis,
+    np.common_type: lambda *a: np.common_type(*(np.empty(0, node_of(x).spec.dtype) for x in a)),
+    np.min_scalar_type: lambda a: a.dtype,
+    np.diag_indices_from: lambda x: np.diag_indices_from(_of_no_memory(x)),
+    np.tril_indices_from: lambda x, k=0: np.tril_indices_from(_of_no_memory(x), k),
+    np.triu_indices_from: lambda x, k=0: np.triu_indices_from(_of_no_memory(x), k),
     np.linalg.cross: lambda x1, x2, axis=-1: numpy_shapes.cross(x1, x2, axis=axis),
     **{
         getattr(np.fft, f"{name}2"): _plane(getattr(functions, f"{name}n")) for name in ("fft", "ifft", "rfft", "irfft")
@@ -210,13 +261,12 @@ FUNCTIONS: dict[Any, Function] = {
 
 _ADVICE = {
     "lexsort sort_complex": "use chunkflow.sort, or chunkflow.argsort",
-    "unique unique_all unique_counts unique_inverse unique_values": "use chunkflow.unique, which runs at once",
+    "unique_all": "use np.unique: which of equal NaN is first is not told",
     "asarray asanyarray array": "compute() first",
-    "bincount": "use chunkflow.bincount, which runs at once",
     "put putmask place copyto fill_diagonal put_along_axis": "use chunkflow.put: it makes a new array",
-    "save savez savez_compressed savetxt": "use to_npy() or to_zarr()",
+    "savez savez_compressed savetxt": "use to_npy() or to_zarr()",
     "array_repr array_str array2string": "use repr(x), or compute() first",
-    "inv solve det eig eigh svd qr cholesky pinv matrix_rank": "use chunkflow.map on blocks of whole matrices",
+    "eig eigvals": "their dtype depends on the values: use chunkflow.apply_ufunc with output_dtypes",
 }
 
 

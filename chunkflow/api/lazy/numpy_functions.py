@@ -65,11 +65,12 @@ _cast.any_data = True  # type: ignore[attr-defined]
 
 
 def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
-    """The elements in another shape, in C order."""
+    """As `numpy.reshape`; expressions are in C order, so that "A" means that."""
     if order not in tuple("CFA"):
         raise ArgumentError(f"order={order!r} must be 'C', 'F' or 'A'")
-    if order != "C":
-        raise UnsupportedError(f"np.reshape with order={order!r}: only C order is supported; transpose first, say")
+    if order == "F":
+        sides = as_axes(shape, "shape")
+        return rearrange.transpose(reshape(rearrange.transpose(x), sides[::-1]))
     return remembered(type(x)(reshaped(node_of(x), shape)), reshape, (x, shape), {}, ())
 
 
@@ -100,6 +101,15 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     for place, axis in sorted(zip(places, sources, strict=True)):
         order.insert(place, axis)
     return rearrange.transpose(x, order)
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """As `numpy.rollaxis`."""
+    (along,) = normalize_axes(axis, a.ndim, "axis")
+    if not -a.ndim <= start <= a.ndim:
+        raise ArgumentError(f"start={start} must be from {-a.ndim} to {a.ndim}")
+    place = start + a.ndim if start < 0 else start
+    return moveaxis(a, along, place - 1 if along < place else place)
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:

@@ -11,8 +11,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Options, PlacedOptions, Request
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Options, PlacedOptions, Request, check_eager
 from chunkflow.api.rearrange.move import Arranged, Composition, check_order, flat, moved, one_axis, rearrangement
+from chunkflow.api.rearrange.take import line_of, picked
 from chunkflow.core import arrangement
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -122,7 +123,7 @@ def roll(
     Parameters
     ----------
     shift : int or sequence of int
-        By how many places, for each axis.
+        By how many places, for each axis. Without axes several add up.
     axis : int or sequence of int, optional
         Along which; shifts along the same one add up. By default the flattened array is moved, in C order, and has
         its shape again afterwards.
@@ -144,9 +145,7 @@ def roll(
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:
         shape, shifts = specs[0].shape, as_axes(shift, "shift")
         if axis is None:
-            if len(shifts) != 1:
-                raise ArgumentError(f"shift={shift!r} must be one int where no axis is given, not {len(shifts)}")
-            return Arranged(arrangement.Carried(shape, shifts[0] % max(math.prod(shape), 1)), specs[0].chunks)
+            return Arranged(arrangement.Carried(shape, sum(shifts) % max(math.prod(shape), 1)), specs[0].chunks)
         axes = [normalize_axes(a, len(shape), "axis")[0] for a in as_axes(axis, "axis")]
         if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
             raise ArgumentError(f"shift={shift!r} and axis={axis!r} must have the same number of entries")
@@ -161,20 +160,22 @@ def roll(
 
 
 @rearrangement
-def repeat(x: Any, repeats: int, axis: int | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
+def repeat(
+    x: Any, repeats: int | Sequence[int], axis: int | None = None, **options: Unpack[ChunkedRunOptions]
+) -> Request:
     """Repeat each element along an axis.
 
     Parameters
     ----------
-    repeats : int
-        How often each comes.
+    repeats : int or sequence of int
+        How often each comes; one number for all, or one for each place along the axis.
     axis : int, optional
         Along which. By default the elements of the flattened array are repeated, in C order.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        `repeats` is negative or no int; an axis that `x` does not have; as for `copy`.
+        `repeats` is negative or of no ints, or not as long as the axis; an axis that `x` does not have; as for `copy`.
 
     Examples
     --------
@@ -182,11 +183,19 @@ def repeat(x: Any, repeats: int, axis: int | None = None, **options: Unpack[Chun
     array([[1, 1, 2, 2],
            [3, 3, 4, 4]])
     """
-    if isinstance(repeats, bool) or not isinstance(repeats, int | np.integer):
-        raise ArgumentTypeError(f"repeats must be an int, the same for each element, not {repeats!r}")
-    if repeats < 0:
+    check_eager("repeat", repeats=repeats)
+    counts = np.asarray(repeats)
+    if (counts.dtype.kind not in "iu" and counts.size) or counts.ndim > 1:
+        raise ArgumentTypeError(f"repeats={repeats!r} must be an int, or one for each place along the axis")
+    if (counts < 0).any():
         raise ArgumentError(f"repeats={repeats} must be at least 0: it says how often each element comes")
-    times = int(repeats)
+    if counts.size != 1:
+        x, along = line_of(x, axis)
+        n = spec_of(x).shape[along]
+        if len(counts) != n:
+            raise ArgumentError(f"{len(counts)} numbers of repeats for {n} places along the axis: give one for each")
+        return moved(picked(x, along, np.repeat(np.arange(n), counts)), Options(**options))
+    times = counts.item()
 
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:
         shape, sides = specs[0].shape, specs[0].chunks

@@ -78,23 +78,8 @@ def take(
     if isinstance(indices, Lazy):
         return moved(looked_up(x, [indices], axis, mode), Options(**options))
     check_eager("take", indices=indices)
-    shape = spec_of(x).shape
-    if axis is None:
-        if len(shape) != 1:
-            x = type(x)(reshaped(node_of(x), (-1,))) if isinstance(x, Lazy) else Flat([x])
-        along, shape = 0, spec_of(x).shape
-    else:
-        along = one_axis(axis, len(shape))
-    places = within(indices, shape[along], along, mode)
-    if isinstance(x, Lazy):
-        picked = type(x)(indexed(node_of(x), (*(slice(None),) * along, places if places.ndim else int(places))))
-        return moved(picked, Options(**options))
-    cuts: list[AxisCut] = [AxisSlice(0, n, 1) for n in shape]
-    cuts[along] = cut_again(cuts[along], AxisPlaces(places.reshape(-1)))
-    view: Any = Slice([x], tuple(cuts))
-    if places.ndim != 1:
-        view = Shaped([view], (*shape[:along], *places.shape, *shape[along + 1 :]))
-    return moved(view, Options(**options))
+    x, along = line_of(x, axis)
+    return moved(picked(x, along, within(indices, spec_of(x).shape[along], along, mode)), Options(**options))
 
 
 @rearrangement
@@ -130,6 +115,27 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[
     if holds.ndim != 1:
         raise ArgumentError(f"condition has {holds.ndim} dimensions: give one of 1 dimension, or use x[condition]")
     return take.__wrapped__(a, np.flatnonzero(holds), axis, **options)  # type: ignore[attr-defined, no-any-return]
+
+
+def line_of(x: Any, axis: int | None) -> tuple[Any, int]:
+    """An array, flat if no axis is given, and the axis."""
+    shape = spec_of(x).shape
+    if axis is not None:
+        return x, one_axis(axis, len(shape))
+    if len(shape) == 1:
+        return x, 0
+    return type(x)(reshaped(node_of(x), (-1,))) if isinstance(x, Lazy) else Flat([x]), 0
+
+
+def picked(x: Any, along: int, places: np.ndarray) -> Any:
+    """A view of the elements at places along an axis."""
+    if isinstance(x, Lazy):
+        return type(x)(indexed(node_of(x), (*(slice(None),) * along, places if places.ndim else int(places))))
+    shape = spec_of(x).shape
+    cuts: list[AxisCut] = [AxisSlice(0, n, 1) for n in shape]
+    cuts[along] = cut_again(cuts[along], AxisPlaces(places.reshape(-1)))
+    view: Any = Slice([x], tuple(cuts))
+    return view if places.ndim == 1 else Shaped([view], (*shape[:along], *places.shape, *shape[along + 1 :]))
 
 
 def within(indices: Any, n: int, axis: int, mode: str) -> np.ndarray:

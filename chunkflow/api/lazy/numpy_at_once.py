@@ -1,0 +1,107 @@
+"""NumPy's functions of expressions whose results have a shape or dtype that only the values tell: they run at once.
+
+A ``with chunkflow.Budget(...)`` around them bounds that run. What has few elements is an array in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.lazy.compute import compute
+from chunkflow.api.reductions import extremes
+from chunkflow.api.statistics import unique as statistics
+from chunkflow.core.axes import normalize_axes
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.nodes import Lazy
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,
+) -> Any:
+    """As `numpy.unique` of all elements; the values are sorted in any case."""
+    if axis is not None:
+        raise UnsupportedError(f"axis={axis}: distinct elements are found here, not distinct rows: leave it out")
+    told: dict[str, Any] = {
+        "return_index": return_index,
+        "return_inverse": return_inverse,
+        "return_counts": return_counts,
+    }
+    return statistics.unique(ar, **told, equal_nan=equal_nan)
+
+
+def unique_as(fn: Any, **told: Any) -> Callable[[Any], Any]:
+    """``unique_values`` and so on: what they return is told by NumPy's, of no elements."""
+    of_none: Any = fn(np.empty(0))
+
+    def call(x: Any) -> Any:
+        found = statistics.unique(x, **told, equal_nan=False)
+        return type(of_none)(*found) if isinstance(of_none, tuple) else found
+
+    return call
+
+
+def _distinct(x: Any) -> np.ndarray:
+    """The distinct values of an expression, or of an array in memory."""
+    found: np.ndarray = statistics.unique(x) if isinstance(x, Lazy) else np.unique(x)
+    return found
+
+
+def of_sets(fn: Any) -> Callable[..., Any]:
+    """One of NumPy's functions of two sets: it is given the distinct values of both."""
+
+    def call(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+        return fn(_distinct(ar1), _distinct(ar2), assume_unique=True)
+
+    return call
+
+
+def union1d(ar1: Any, ar2: Any) -> Any:
+    """As `numpy.union1d`."""
+    return np.union1d(_distinct(ar1), _distinct(ar2))
+
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    """As `numpy.trim_zeros`: a slice of the expression, of which it is counted what is not zero."""
+    ends = trim.lower() if isinstance(trim, str) else ""
+    if not ends or set(ends) - set("fb"):
+        raise ArgumentError(f"trim={trim!r} must have 'f' for the front, 'b' for the back, or both")
+    axes = tuple(range(filt.ndim)) if axis is None else normalize_axes(axis, filt.ndim, "axis")
+    others = [tuple(a for a in range(filt.ndim) if a != along) for along in axes]
+    rows = compute(*(extremes.any(mapped(np.not_equal, filt, 0), axis=rest) for rest in others))
+    cut = [slice(None)] * filt.ndim
+    for along, row in zip(axes, rows if len(axes) > 1 else [rows], strict=True):
+        kept = np.flatnonzero(row)
+        first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (len(row), len(row))
+        cut[along] = slice(first if "f" in ends else 0, last if "b" in ends else None)
+        if not len(kept):
+            cut[along] = slice(0, 0)
+    return filt[tuple(cut)]
+
+
+def real_if_close(a: Any, tol: float = 100) -> Any:
+    """As `numpy.real_if_close`: whether it is close is computed at once."""
+    if a.dtype.kind != "c":
+        return a
+    most = tol * np.finfo(a.dtype).eps if tol > 1 else tol
+    close = extremes.all(mapped(np.less, abs(a.imag), most))
+    return a.real if compute(close) else a
+
+
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+    """As `numpy.save`, to a path."""
+    if not isinstance(file, str | os.PathLike):
+        raise ArgumentTypeError(f"np.save of an expression writes to a path, not to a {type(file).__name__}")
+    path = os.fspath(file)
+    arr.to_npy(path if path.endswith(".npy") else f"{path}.npy", overwrite=True)

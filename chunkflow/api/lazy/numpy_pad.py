@@ -1,0 +1,163 @@
+"""`numpy.pad` of expressions in all its modes: what is added is joined to the array, one axis after the other."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.lazy import numpy_functions
+from chunkflow.api.operation import check_eager
+from chunkflow.api.rearrange import join, rearrange
+from chunkflow.api.reductions import extremes, sums
+from chunkflow.api.statistics import quantile
+from chunkflow.core.axes import normalize_axes
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.create import integers
+from chunkflow.graph.elementwise import mapped
+
+STATISTICS: dict[str, Callable[..., Any]] = {
+    "maximum": extremes.max,
+    "minimum": extremes.min,
+    "mean": sums.mean,
+    "median": quantile.median,
+}
+
+OPTIONS = {
+    **dict.fromkeys(STATISTICS, "stat_length"),
+    **dict.fromkeys(("reflect", "symmetric"), "reflect_type"),
+    "linear_ramp": "end_values",
+    "constant": "constant_values",
+}
+"""The one argument that a mode takes."""
+
+
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **given: Any) -> Any:
+    """As `numpy.pad`."""
+    if callable(mode):
+        raise ArgumentTypeError("np.pad: mode is a function that writes to lines of the padded array: give a name")
+    if unknown := given.keys() - {OPTIONS.get(mode)}:
+        raise ArgumentError(f"{', '.join(sorted(unknown))} has no meaning in mode={mode!r}: leave it out")
+    check_eager("pad", pad_width=pad_width, **given)
+    widths = _widths(pad_width, array.ndim)
+    if mode in STATISTICS:
+        return _with_statistics(array, widths, STATISTICS[mode], given.get("stat_length"))
+    if mode == "linear_ramp":
+        return _with_ramps(array, widths, given.get("end_values", 0))
+    if mode == "empty":
+        return join.pad(array, widths)
+    kind = given.pop("reflect_type", "even")
+    if kind not in ("even", "odd"):
+        raise ArgumentError(f"reflect_type={kind!r} must be 'even' or 'odd'")
+    if kind == "odd":
+        return _with_odd_images(array, widths, with_edge=mode == "symmetric")
+    return join.pad(array, widths, mode, **given)
+
+
+def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:
+    """How many elements come before and after along each axis."""
+    if isinstance(given, Mapping):
+        found = [(0, 0)] * ndim
+        for axis, width in given.items():
+            (along,) = normalize_axes(axis, ndim, "axis")
+            found[along] = _pairs("pad_width", width, 1)[0]
+    else:
+        found = _pairs("pad_width", given, ndim)
+    try:
+        widths = [(operator.index(before), operator.index(after)) for before, after in found]
+    except TypeError:
+        raise ArgumentTypeError(f"pad_width={given!r} must be of ints") from None
+    if any(n < 0 for pair in widths for n in pair):
+        raise ArgumentError(f"pad_width={given!r} must not be negative: slice the array to make it smaller")
+    return widths
+
+
+def _pairs(name: str, given: Any, ndim: int) -> list[tuple[Any, Any]]:
+    """A pair for each axis, of one number, one pair, or all."""
+    values = np.asarray(given)
+    try:
+        return [tuple(pair) for pair in np.broadcast_to(values, (ndim, 2)).tolist()]
+    except ValueError:
+        raise ArgumentError(
+            f"{name}={given!r} of shape {values.shape} must be a number, a pair of them, or one for each of {ndim} axes"
+        ) from None
+
+
+def _part(x: Any, axis: int, places: slice) -> Any:
+    return x[(*(slice(None),) * axis, places)]
+
+
+def _joined(parts: list[Any], axis: int) -> Any:
+    kept = [part for part in parts if part.shape[axis]]
+    return join.concatenate(kept, axis) if len(kept) > 1 else kept[0] if kept else parts[0]
+
+
+def _with_statistics(x: Any, widths: list[tuple[int, int]], statistic: Any, given: Any) -> Any:
+    lengths = [(None, None)] * x.ndim if given is None else _pairs("stat_length", given, x.ndim)
+    for axis, ((before, after), own) in enumerate(zip(widths, lengths, strict=True)):
+        n = x.shape[axis]
+        if not n and before + after:
+            raise ArgumentError(f"axis {axis} has no element to pad it with")
+        first, last = (n if length is None else min(operator.index(length), n) for length in own)
+        if min(first, last) < 1 and n:
+            raise ArgumentError(f"stat_length={given!r} must be at least 1")
+        sides = []
+        for number, part in ((before, slice(0, first)), (after, slice(n - last, n))):
+            found = statistic(_part(x, axis, part), axis=axis, keepdims=True)
+            found = mapped(np.rint, found) if x.dtype.kind in "iu" and found.dtype.kind == "f" else found
+            found = numpy_functions.astype(found, x.dtype)
+            shape = (*x.shape[:axis], number, *x.shape[axis + 1 :])
+            sides.append(numpy_functions.broadcast_to(found, shape))
+        x = _joined([sides[0], x, sides[1]], axis)
+    return x
+
+
+def _with_ramps(x: Any, widths: list[tuple[int, int]], given: Any) -> Any:
+    for axis, ((before, after), ends) in enumerate(zip(widths, _pairs("end_values", given, x.ndim), strict=True)):
+        if not x.shape[axis] and before + after:
+            raise ArgumentError(f"axis {axis} has no element to pad it with")
+        left = _ramp(_part(x, axis, slice(0, 1)), axis, before, ends[0])
+        right = _ramp(_part(x, axis, slice(-1, None)), axis, after, ends[1])
+        x = _joined([left, x, rearrange.flip(right, axis)], axis)
+    return x
+
+
+def _ramp(edge: Any, axis: int, number: int, end: Any) -> Any:
+    """Numbers from `end` on that lead to the edge, without it."""
+    places = integers(type(edge), 0, number)[(slice(None), *(None,) * (edge.ndim - axis - 1))]
+    return mapped(_linear, edge, places, end=end, number=number)
+
+
+def _linear(edge: Any, places: Any, end: Any, number: int) -> Any:
+    """As `numpy.linspace` from a number to an array, without the last ones."""
+    wide = np.result_type(edge.dtype, np.float64)
+    first = wide.type(end)
+    step = (edge.astype(wide) - first) / max(number, 1)
+    found = places * step + first
+    return (np.floor(found) if edge.dtype.kind in "iu" else found).astype(edge.dtype)
+
+
+def _with_odd_images(x: Any, widths: list[tuple[int, int]], *, with_edge: bool) -> Any:
+    """Images that are turned around the edge: twice the edge's value, less the image's."""
+    skip = 0 if with_edge else 1
+    for axis, (before, after) in enumerate(widths):
+        if not x.shape[axis] and before + after:
+            raise ArgumentError(f"axis {axis} has no element to pad it with")
+        if x.shape[axis] == 1 and skip:  # there is nothing but the edge
+            x = join.pad(x, [(before, after) if a == axis else (0, 0) for a in range(x.ndim)], "edge")
+            continue
+        period = x.shape[axis] - skip
+        while before + after:
+            n = x.shape[axis]
+            most = (n - skip) // period * period
+            left, right = min(before, most), min(after, most)
+            first, last = _part(x, axis, slice(0, 1)), _part(x, axis, slice(n - 1, n))
+            images = (
+                2 * first - rearrange.flip(_part(x, axis, slice(skip, skip + left)), axis),
+                2 * last - rearrange.flip(_part(x, axis, slice(n - skip - right, n - skip)), axis),
+            )
+            x = _joined([images[0], x, images[1]], axis)
+            before, after = before - left, after - right
+    return x

@@ -1,0 +1,234 @@
+"""NumPy's functions of expressions that change values, or hold them to others, with NumPy's signatures."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api import mapping, scan
+from chunkflow.api.lazy import numpy_functions
+from chunkflow.api.lazy.compute import compute
+from chunkflow.api.lazy.gufunc import whole_axes
+from chunkflow.api.linalg import lstsq, product
+from chunkflow.api.rearrange import join, rearrange
+from chunkflow.api.reductions import extremes, sums
+from chunkflow.core.axes import as_axes, normalize_axes
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.create import filled, integers
+from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.nodes import Lazy
+
+
+def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * np.pi) -> Any:
+    """As `numpy.unwrap`."""
+    (along,) = normalize_axes(axis, p.ndim, "axis")
+    dtype = np.result_type(p.dtype, period)
+    steps = mapped(_correction, scan.diff(p, axis=along), discont=discont, period=period, dtype=dtype)
+    none = filled(type(p), (*p.shape[:along], min(p.shape[along], 1), *p.shape[along + 1 :]), np.zeros((), dtype))
+    return p + scan.cumsum(join.concatenate([none, steps], along), axis=along)
+
+
+def _correction(steps: Any, discont: float | None, period: float, dtype: np.dtype) -> Any:
+    """What is added where one element follows another by too large a step."""
+    high, rest = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
+    found = np.mod(steps + high, period) - high
+    if rest == 0:  # both ends of the interval are the same
+        found = np.where((found == -high) & (steps > 0), found.dtype.type(high), found)
+    least = period / 2 if discont is None else discont
+    return np.where(abs(steps) < least, 0, found - steps).astype(dtype)
+
+
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    """As `numpy.piecewise`. Functions are called with elements of a block, on the device that computes."""
+    if isinstance(condlist, list | tuple):
+        single = x.ndim > 0 and not any(isinstance(c, Lazy | np.ndarray | list) for c in condlist[:1])
+    else:
+        single = len(np.shape(condlist)) < 1 + (x.ndim > 0)
+    conditions = [condlist] if single else list(condlist)
+    if len(funclist) not in (len(conditions), len(conditions) + 1):
+        raise ArgumentError(
+            f"{len(conditions)} conditions and {len(funclist)} functions: give one for each, or one more for the rest"
+        )
+    work = partial(_piecewise, functions=tuple(funclist), args=args, kw=kw)
+    arrays = [c if isinstance(c, Lazy) else np.asarray(c) for c in conditions]
+    return mapping.map(work, x, *arrays, dtype=x.dtype)
+
+
+def _piecewise(x: Any, *conditions: Any, functions: tuple[Any, ...], args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
+    masks = [np.broadcast_to(c.astype(bool), x.shape) for c in conditions]
+    if len(functions) > len(masks):
+        rest = np.ones_like(x, dtype=bool)
+        for mask in masks:
+            rest &= ~mask
+        masks.append(rest)
+    found = np.zeros_like(x)
+    for mask, function in zip(masks, functions, strict=True):
+        chosen = x[mask] if callable(function) else None
+        if chosen is None:
+            found[mask] = function
+        elif chosen.size:
+            found[mask] = function(chosen, *args, **kw)
+    return found
+
+
+def array_equiv(a1: Any, a2: Any) -> Any:
+    """As `numpy.array_equiv`."""
+    try:
+        np.broadcast_shapes(np.shape(a1), np.shape(a2))
+    except ValueError:
+        return False
+    return extremes.all(mapped(np.equal, a1, a2))
+
+
+def vdot(a: Any, b: Any) -> Any:
+    """As `numpy.vdot`."""
+    flat = [numpy_functions.reshape(x, -1) if isinstance(x, Lazy) else np.ravel(x) for x in (a, b)]
+    return product.vecdot(*flat)
+
+
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
+) -> Any:
+    """As `numpy.polyfit`, of coordinates in memory; the values are read once."""
+    if full or cov is not False:
+        raise UnsupportedError("np.polyfit of an expression takes no full or cov: it gives the coefficients")
+    if isinstance(x, Lazy) or isinstance(w, Lazy) or not isinstance(y, Lazy):
+        raise UnsupportedError("np.polyfit: x and w are in memory, and y is the expression: compute() them first")
+    order, values = operator.index(deg) + 1, numpy_functions.require_dims(y, 1)
+    places = np.asarray(x) + 0.0
+    if order < 1 or places.ndim != 1 or not places.size or values.ndim > 2 or values.shape[0] != len(places):
+        raise ArgumentError(
+            f"deg={deg} must not be negative, and x, of shape {places.shape}, as long as y {values.shape}"
+        )
+    matrix = np.vander(places, order)
+    if w is not None:
+        weights = np.asarray(w) + 0.0
+        if weights.shape != places.shape:
+            raise ArgumentError(f"w of shape {weights.shape} must have the shape of x, {places.shape}")
+        matrix = matrix * weights[:, None]
+        values = values * (weights[:, None] if values.ndim == 2 else weights)
+    scale = np.sqrt((matrix * matrix).sum(axis=0))
+    found = lstsq.lstsq(matrix / scale, values, len(places) * np.finfo(places.dtype).eps if rcond is None else rcond)[0]
+    return found / (scale[:, None] if values.ndim == 2 else scale)
+
+
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    """As `numpy.apply_along_axis`. What the function gives of the first line, which is computed at once, tells shapes.
+
+    Blocks have whole lines, on the device that computes.
+    """
+    (along,) = normalize_axes(axis, arr.ndim, "axis")
+    if not all(n for a, n in enumerate(arr.shape) if a != along):
+        raise ArgumentError(f"an array of shape {arr.shape} has no line along axis {axis} that the function could take")
+    lines = numpy_functions.moveaxis(arr, along, -1)
+    first = np.asarray(func1d(compute(lines[(0,) * (arr.ndim - 1)]), *args, **kwargs))
+    work = partial(_along_lines, fn=func1d, args=args, kwargs=kwargs)
+    found = whole_axes(work, "apply_along_axis", [(lines, ("line",))], first.shape, first.dtype)
+    return numpy_functions.moveaxis(found, list(range(-first.ndim, 0)), list(range(along, along + first.ndim)))
+
+
+def _along_lines(block: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return np.apply_along_axis(fn, -1, block, *args, **kwargs)
+
+
+def resize(a: Any, new_shape: Any) -> Any:
+    """As `numpy.resize`: the elements come again and again."""
+    shape = tuple(as_axes(new_shape, "new_shape"))
+    if any(n < 0 for n in shape):
+        raise ArgumentError(f"new_shape={new_shape!r} must not be negative")
+    flat, number = numpy_functions.reshape(a, -1), int(np.prod(shape, dtype=object))
+    if not flat.size or not number:
+        return filled(type(a), shape, np.zeros((), a.dtype))
+    whole = join.concatenate([flat] * -(-number // flat.size)) if number > flat.size else flat
+    return numpy_functions.reshape(whole[:number], shape)
+
+
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
+    """As `numpy.packbits`."""
+    if a.dtype.kind not in "biu":
+        raise ArgumentTypeError(f"an array of {a.dtype}: bits are made of integers or bools")
+    x, along = (numpy_functions.reshape(a, -1), 0) if axis is None else (a, normalize_axes(axis, a.ndim, "axis")[0])
+    missing = [(0, -n % 8 if axis == along else 0) for axis, n in enumerate(x.shape)]
+    whole = join.pad(x, missing) if any(after for _, after in missing) else x
+    split = numpy_functions.reshape(whole, (*x.shape[:along], whole.shape[along] // 8, 8, *x.shape[along + 1 :]))
+    return sums.sum(mapped(_bit_of, split, _shifts(split, along + 1, bitorder)), axis=along + 1, dtype=np.uint8)
+
+
+def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
+    """As `numpy.unpackbits`."""
+    if a.dtype != np.uint8:
+        raise ArgumentTypeError(f"an array of {a.dtype}: bits are those of uint8")
+    x, along = (numpy_functions.reshape(a, -1), 0) if axis is None else (a, normalize_axes(axis, a.ndim, "axis")[0])
+    each = rearrange.repeat(x, 8, along)
+    found = mapped(_bit, each, _shifts(each, along, bitorder))
+    if count is None:
+        return found
+    number = operator.index(count)
+    if number < 0 and -number > each.shape[along]:
+        raise ArgumentError(f"count={count}: there are no more than {each.shape[along]} bits along the axis")
+    if number > each.shape[along]:
+        missing = [(0, number - each.shape[along] if axis == along else 0) for axis in range(x.ndim)]
+        return join.pad(found, missing)
+    return found[(*(slice(None),) * along, slice(number))]
+
+
+def _shifts(x: Any, axis: int, bitorder: str) -> Any:
+    """By how much bits are shifted, shaped to go along an axis."""
+    if bitorder not in ("big", "little"):
+        raise ArgumentError(f"bitorder={bitorder!r} must be 'big' or 'little'")
+    places = integers(type(x), 0, x.shape[axis])
+    shifts = 7 - places % 8 if bitorder == "big" else places % 8
+    return numpy_functions.astype(shifts, np.uint8)[(slice(None), *(None,) * (x.ndim - axis - 1))]
+
+
+def _bit_of(block: Any, shifts: Any) -> Any:
+    return np.left_shift((block != 0).astype(np.uint8), shifts)
+
+
+def _bit(block: Any, shifts: Any) -> Any:
+    return np.right_shift(block, shifts) & np.uint8(1)
+
+
+def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -> Callable[..., Any]:
+    """``var`` and so on, which take means that are known already."""
+
+    def call(
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        ddof: Any = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+        mean: Any = None,
+        correction: Any = None,
+    ) -> Any:
+        if mean is None:
+            return reduce(a, axis, dtype, ddof, keepdims, where=where, correction=correction)
+        if correction is not None and ddof:
+            raise ArgumentError(f"ddof={ddof} and correction={correction} are the same: give one of them")
+        squares = mapped(_squares, a, mean, dtype=None if dtype is None else np.dtype(dtype))
+        counted = mapped(_is_number, a, where) if skips_nan else where
+        total = sums.sum(squares, axis, keepdims=keepdims, where=counted)
+        number = sums.sum(filled(type(a), a.shape, np.ones((), np.int64)), axis, keepdims=keepdims, where=counted)
+        found = mapped(_over, total, number, ddof=ddof if correction is None else correction, dtype=squares.dtype)
+        return np.sqrt(found) if root else found
+
+    return call
+
+
+def _squares(block: Any, mean: Any, dtype: np.dtype | None) -> Any:
+    away = block.astype(dtype or np.result_type(block.dtype, "f8" if block.dtype.kind in "biu" else block.dtype)) - mean
+    return away.real**2 + away.imag**2 if away.dtype.kind == "c" else away * away
+
+
+def _is_number(block: Any, where: Any) -> Any:
+    return (block == block) & where
+
+
+def _over(total: Any, number: Any, ddof: Any, dtype: np.dtype) -> Any:
+    return (total / np.maximum(number - ddof, 0)).astype(dtype)
