@@ -29,6 +29,7 @@ from chunkflow.api.lazy.creation import (
 from chunkflow.api.lazy.open import from_dask, open
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
+from chunkflow.api.live import live
 from chunkflow.api.mapping import blockwise, map
 from chunkflow.api.rearrange.along import take_along_axis
 from chunkflow.api.rearrange.join import concatenate, pad, stack
@@ -159,6 +160,7 @@ __all__ = [
     "label_statistics",
     "leftovers",
     "linspace",
+    "live",
     "map",
     "map_overlap",
     "matmul",

@@ -34,6 +34,7 @@ from chunkflow.core.chunking import Chunks as Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
 from chunkflow.engine import dry_run
+from chunkflow.engine.batches import run_batches
 from chunkflow.engine.completion import PendingOutput
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.observe.progress import watching as watching
@@ -47,6 +48,7 @@ from chunkflow.engine.run import launched
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.evaluate import op_node as op_node
+from chunkflow.graph.live import pass_of_request, refuse_several, sampled
 from chunkflow.graph.nodes import (
     Lazy,
     MultiPassNode,
@@ -279,6 +281,8 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     """What a call gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass):
+        if first is None:
+            refuse_several(ask.__name__, asked.arrays)
         if first is not None and asked.expressions is not None:
             check_lazily(asked.options, ask.__name__)
             return _remembered(asked.expressions(type(first)), asked, ask, args, kwargs)
@@ -360,8 +364,12 @@ def execute(request: Request) -> Any:
         node = op_node(request, "result")
         with ExitStack() as stack:
             result = Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
+    elif not dry_run.is_dry() and (live := pass_of_request(request)) is not None:
+        with interrupts.deferred():
+            found = run_batches(live, request.options, watch)
+        result = found.results if found.is_tuple else found.results[0]
     else:
-        with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
+        with interrupts.deferred(), prepared(request.declare, sampled(request.arrays), request.options) as run:
             results = launched(run, watch)
         result = results if run.is_tuple else results[0]
     if request.finish is None:
@@ -457,7 +465,7 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 def plan_of_request(request: Request) -> Plan:
     """Plan of a single pass, with the seconds that are expected of it."""
-    with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
+    with interrupts.deferred(), prepared(request.declare, sampled(request.arrays), request.options) as run:
         return forecast(run)
 
 

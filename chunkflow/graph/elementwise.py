@@ -66,7 +66,7 @@ def _of_windows(
     An array without dimensions is the same for each window.
     """
     given = (*args, *kwargs.values())
-    values = [v for v in given if not is_scalar(v) and _is_array(v, fn) and getattr(v, "shape", None) != ()]
+    values = [v for v in given if not is_scalar(v) and _is_array(v, fn) and getattr(v, "ndim", None) != 0]
     found = [windows_of(value) for value in values]
     if not found or len({None if f is None else (f[0].shape, f[1]) for f in found}) > 1 or found[0] is None:
         return None

@@ -25,6 +25,7 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.settings import temporary_directory
 from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.batches import LivePass, run_batches
 from chunkflow.engine.budget import lease
 from chunkflow.engine.completion import PendingOutput, settled, together
 from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, refuse_ahead, stand_ins
@@ -48,12 +49,14 @@ from chunkflow.graph.fusion import (
     sources_of,
     unstored,
 )
+from chunkflow.graph.live import check_ends, check_once, filled, lives, lives_below, only_live, rebuilt, sampled
 from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.protocol import Became, trial
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source, open_target
+from chunkflow.stores.live import Live
 from chunkflow.system import host, interrupts
 from chunkflow.system.context import run_variable
 
@@ -180,7 +183,10 @@ class Evaluation:
         written: dict[Node, OutputPlace] = {}
         # Both start with the same stored nodes, so the run need not find again which nodes each one needs.
         dry = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
+        once: set[Live] = set()
         for passes, (group, wanting) in enumerate(dry.groups(list(wanted), dry_run=True)):
+            check_once(once, group, dry.stored, several=any(map(self._several, group)))
+            check_ends(group, wanting)
             if self.options.resume and current() is None and (passes or any(map(self._several, group))):
                 raise UnsupportedError(
                     f"resume=: {group[0].name} takes more than one pass over the arrays, and only runs of one pass "
@@ -357,7 +363,7 @@ class Evaluation:
             if self._launch(group, place, busy=len(group) > 1):
                 return
         except BudgetError:
-            if len(group) == 1:
+            if len(group) == 1 or lives_below(group, self.stored):  # which has one pass only
                 raise
         parts = self._parts(group, wanted)
         mine = {node: wanted[node] for node in group if node in wanted}
@@ -387,12 +393,17 @@ class Evaluation:
         made = self._pass(group, self.stored)
         assert made is not None
         places = [place(member) for member in group]
-        with interrupts.deferred(), self._keeping(group), self._prepared(made, places) as run:
-            if busy and current() is None and _is_busy(run.plan):
-                return False
-            _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
-            left = list(launched(run, self.watch))
-            same = [spec.dtype == dtype for spec, dtype in zip(run.plan.outputs, run.dtypes, strict=False)]
+        if not is_dry() and (live := only_live(made.sources)) is not None:
+            with interrupts.deferred(), self._keeping(group):
+                found = run_batches(self._live_pass(live, made), self._options(made, places), self.watch)
+            left, outputs, dtypes = list(found.results), found.outputs, found.dtypes
+        else:
+            with interrupts.deferred(), self._keeping(group), self._prepared(made, places) as run:
+                if busy and current() is None and _is_busy(run.plan):
+                    return False
+                _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
+                left, outputs, dtypes = list(launched(run, self.watch)), run.plan.outputs, run.dtypes
+        same = [spec.dtype == dtype for spec, dtype in zip(outputs, dtypes, strict=False)]
         for member in group:
             number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
@@ -421,8 +432,25 @@ class Evaluation:
             plan: Plan = run.plan if expect is None else expect(run)
         return plan
 
+    def _live_pass(self, live: Live, made: Pass) -> LivePass:
+        """A pass that reads a live source, of which more rows are known from batch to batch."""
+
+        def with_stand(stand: Any) -> Any:
+            this = made
+            if live.length is None:
+                known: dict[Node, Node] = {}
+                nodes = [rebuilt(node, live, stand, known) for node in made.nodes]
+                this = single_pass(nodes, {known.get(node, node): source for node, source in self.stored.items()})
+            return lambda specs, args: this.declared, [filled(source, live, stand) for source in this.sources]
+
+        return LivePass(live, with_stand, next(i for i, s in enumerate(made.sources) if live in lives(s)))
+
     def _prepared(self, made: Pass, outs: Sequence[Any]) -> Any:
         """The prepared run of a pass, with the places of its results."""
+        return prepared(lambda specs, args: made.declared, sampled(made.sources), self._options(made, outs))
+
+    def _options(self, made: Pass, outs: Sequence[Any]) -> Options:
+        """How a pass is run, with the places of its results."""
         node = made.nodes[0]
         alone = len(made.nodes) == 1
         options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
@@ -443,7 +471,7 @@ class Evaluation:
                     "for each"
                 )
             options = replace(options, out=outs[0] if alone else tuple(outs))
-        return prepared(lambda specs, args: made.declared, made.sources, options)
+        return options
 
 
 def _specs(node: Node) -> tuple[ArraySpec, ...]:

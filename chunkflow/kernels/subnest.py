@@ -5,8 +5,8 @@ So a machine that computes a part of an array plans it as if it were a whole one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -72,6 +72,36 @@ class SubNestKernel(KernelWrapper):
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> SubNestKernel:
         return replace(self, kernel=self.kernel.informed(_whole(nest, self.extents), dtypes))
+
+
+Ranges = tuple[tuple[int, int], ...]
+"""Where a part of a result begins and ends, along the axes that it follows."""
+
+
+@dataclass(frozen=True)
+class CollectingKernel(SubNestKernel):
+    """A `SubNestKernel` that keeps what its folds of these numbers (`wanted`) have found, before they finish it.
+
+    In `found` it is by the number of the fold, and the ranges of the box along the axes that its results follow.
+    """
+
+    found: dict[tuple[int, Ranges], Any] = field(default_factory=dict)
+    wanted: Mapping[int, Shape] = field(default_factory=dict)
+    """Of each fold the axes that its results follow."""
+    part: int = 0
+
+    @property
+    def parts(self) -> Sequence[Fold | None]:
+        if self.kind is Kind.FOLD:
+            return (self,)
+        folds = enumerate(self.kernel.parts)
+        return [None if fold is None else replace(self, kernel=fold, check=None, part=i) for i, fold in folds]
+
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
+        if self.part in self.wanted:
+            ranges = tuple((box[a].start, box[a].stop) for a in self.wanted[self.part])
+            self.found[self.part, ranges] = on_host(value)
+        return super().finish(value, nest, box)
 
 
 def placed(kernel: Kernel, box: Region) -> Region:

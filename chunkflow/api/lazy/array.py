@@ -25,6 +25,7 @@ from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
+from chunkflow.graph.live import known_shape, shown_shape
 from chunkflow.graph.messages import packed, restored
 from chunkflow.graph.nodes import Lazy, remembered, source_of
 from chunkflow.graph.unasked import check_unasked
@@ -115,7 +116,7 @@ class Array(Collection):
     @property
     def shape(self) -> Shape:
         """Elements along each axis."""
-        return self._node.shape
+        return known_shape(self._node)
 
     @property
     def dtype(self) -> np.dtype:
@@ -125,7 +126,7 @@ class Array(Collection):
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.shape)
+        return len(self._node.shape)
 
     @property
     def size(self) -> int:
@@ -144,7 +145,7 @@ class Array(Collection):
 
     def __repr__(self) -> str:
         known = f", {self.dtype}" if self._node.dtype_known else ""
-        return f"<chunkflow.Array {self._node.name}: {self.shape}{known}>"
+        return f"<chunkflow.Array {self._node.name}: {shown_shape(self._node)}{known}>"
 
     def _repr_html_(self) -> str:
         return described(self._node)
@@ -228,7 +229,7 @@ class Array(Collection):
         return NotImplemented if _defers(other) else product.matmul(other, self)
 
     def __getitem__(self, index: Any) -> Array:
-        with refused_by(f"an index of an array of shape {self.shape}"):
+        with refused_by(f"an index of an array of shape {shown_shape(self._node)}"):
             found = self._looked_up(index)
             found = type(self)(indexed(self._node, index)) if found is None else found
         return remembered(found, operator.getitem, (self, index), {}, ())  # type: ignore[no-any-return]
@@ -418,7 +419,7 @@ class _Outer:
         self._array = array
 
     def __getitem__(self, index: Any) -> Array:
-        with refused_by(f"an outer index of an array of shape {self._array.shape}"):
+        with refused_by(f"an outer index of an array of shape {shown_shape(self._array._node)}"):
             found = type(self._array)(indexed(self._array._node, index, outer=True))
         return remembered(found, outer_index, (self._array, index), {}, ())  # type: ignore[no-any-return]
 

@@ -1,0 +1,336 @@
+"""A pass over a live source: batch after batch, each of which is a run over the rows that were taken.
+
+A batch is a part of the pass's loop nest, as a cluster's partition is. What follows the first axis is written behind
+what earlier batches gave. What folds it is combined by the fold itself, and finished once. The producer is asked for
+rows between the runs, so it is never further ahead than a batch and a slab.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from chunkflow import devices
+from chunkflow.core import chunking, grid
+from chunkflow.core.nest import Along, LoopNest
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.budget import Budget, bytes_left
+from chunkflow.engine.completion import Complete, completed
+from chunkflow.engine.growing import BatchedOutput, WholeOutput, growing
+from chunkflow.engine.options import Options
+from chunkflow.engine.prepare import Prepared, prepared
+from chunkflow.engine.run import launched
+from chunkflow.engine.trace import Trace
+from chunkflow.errors import ArgumentError
+from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.subnest import CollectingKernel, Ranges, part_of
+from chunkflow.planner.plan import Plan
+from chunkflow.stores import open_target
+from chunkflow.stores.live import Live
+from chunkflow.stores.protocol import Sink, Target
+from chunkflow.stores.views.shared import Held
+
+SHARE = 4
+"""One part in so many of the budget is for the rows of a batch."""
+
+LONGEST = 1 << 30
+"""Most bytes of a batch: longer ones are no faster."""
+
+Filled = Callable[[Any], tuple[Declare, Sequence[Any]]]
+
+
+@dataclass(frozen=True)
+class LivePass:
+    """A pass that reads a live source.
+
+    Attributes
+    ----------
+    live : Live
+    filled : callable
+        The declaration and the arrays of the pass, given something that takes the live source's place. It has the
+        source's shape, but for a length that was unknown.
+    operand : int
+        Number of the first array that is the live source, of those that are no scalars.
+    """
+
+    live: Live
+    filled: Filled
+    operand: int
+
+
+@dataclass(frozen=True)
+class LiveResults:
+    """What a pass gave, the specs of its outputs, and the dtypes that its function returned."""
+
+    results: tuple[Any, ...]
+    is_tuple: bool
+    outputs: tuple[ArraySpec, ...]
+    dtypes: tuple[np.dtype, ...]
+
+
+class _Grown(NamedTuple):
+    """A dimension of a result that follows the live source's first axis."""
+
+    dimension: int
+    along: Along
+
+
+def run_batches(this: LivePass, options: Options, watch: Trace) -> LiveResults:
+    """Make the one pass over a live source. What is wrong with arguments is said before a slab is taken."""
+    live = this.live
+    live.check_unread()
+    if options.resume:
+        raise ArgumentError(
+            "resume=True: a live source gives its slabs once, and a later call finds none to go on with"
+        )
+    device = devices.resolve(options.device)
+    limit = bytes_left(options.budget, device)
+    rows = max(1, min(limit // SHARE, LONGEST) // live.row_bytes)
+    rows = rows if live.batch is None else min(rows, live.batch)
+    sample, endless = live.sample(live.spec.shape[0], rows), live.length is None
+    planned = replace(options, out=None) if endless else options
+    try:
+        with prepared(*this.filled(sample), planned) as run:
+            axis = _axis(run, this.operand)
+            kept = rows * live.row_bytes + _combined_bytes(run.plan, axis)
+        with device.keeping(kept), prepared(*this.filled(sample), planned) as run:
+            pass
+    except Exception as error:
+        if endless and str(sample.length) in str(error):
+            error.add_note(f"chunkflow: {sample.length} stands for the length of the live source, which is not known")
+        raise
+    is_empty = not math.prod(live.spec.shape)
+    batches = _Batches(this, replace(options, budget=_fixed(options.budget, limit)), watch, run, axis, device, kept)
+    if not is_empty:
+        batches.open()
+    live.begin()
+    try:
+        taken = live.take(rows := batches.rows(rows))
+        if is_empty or not len(taken):
+            return _of_nothing(this, options, watch, taken)
+        while len(taken):
+            batches.run(taken)
+            taken = live.take(rows)
+        return LiveResults(batches.results(), run.is_tuple, run.plan.outputs, run.dtypes)
+    except BaseException:
+        batches.abort()
+        raise
+    finally:
+        live.close()
+
+
+def _fixed(budget: Any, limit: int) -> Any:
+    """The budget of each batch: a share of what is free is the same for all of them."""
+    return budget if isinstance(budget, Budget) else limit
+
+
+class _Batches:
+    """The batches of one pass, and what they gave so far."""
+
+    def __init__(
+        self, this: LivePass, options: Options, watch: Trace, run: Prepared, axis: int, device: Device, kept: int
+    ) -> None:
+        self._this, self._options, self._watch, self._axis, self._device = this, options, watch, axis, device
+        self._op, self._specs, self._targets, self._is_tuple = run.plan.op, run.plan.outputs, run.targets, run.is_tuple
+        self._kept, self._block = kept, run.plan.block
+        self._folds = {i: part.kept for i, part in enumerate(self._op.parts) if axis in part.folded}
+        self._combined = [number for i in self._folds for number in self._op.parts[i].numbers]
+        self._grown = {i: _grown(self._op, i, axis) for i in range(len(self._specs)) if i not in self._combined}
+        self._places: list[Target | None] = []
+        self._outputs: dict[int, BatchedOutput] = {}
+        self._values: dict[tuple[int, Ranges], Any] = {}
+        self._start = 0
+        self._last: Declared | None = None
+        self._made = Complete([])
+
+    def rows(self, most: int) -> int:
+        """Rows of a batch: whole chunks of the outputs, and whole blocks of the function's."""
+        unit = 1
+        lengths = (
+            [] if self._options.chunks is None else chunking.lengths(self._options.chunks, len(self._specs[0].shape))
+        )
+        for number, (dimension, along) in self._grown.items():
+            sides = [side[dimension] for side in (self._specs[number].chunks, lengths) if side]
+            for side in sides:
+                if isinstance(side, int):
+                    unit = math.lcm(unit, (Fraction(side) / along.ratio).numerator)
+        return max(unit, most // unit * unit)
+
+    # -- Where results go ------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open outputs of known length, and check the others."""
+        options, known = self._options, self._this.live.length is not None
+        if known:
+            try:
+                for target, spec in zip(self._targets, self._specs, strict=True):
+                    self._made.sinks.append(target.open(spec))
+            except BaseException:
+                self._made.failed()
+                raise
+            self._outputs = {i: WholeOutput(self._made.sinks[i]) for i in self._grown}
+            return
+        outs = options.out if isinstance(options.out, tuple) else (options.out,) * (1 if options.out is not None else 0)
+        number = len(self._specs)
+        if outs and (len(outs) != number or isinstance(options.out, tuple) != self._is_tuple):
+            raise ArgumentError(f"there are {number} results and out= has {len(outs)}: give a tuple with one for each")
+        outs = outs or (None,) * number
+        self._places = [self._describe(i, out) for i, out in enumerate(outs)]
+
+    def _describe(self, number: int, out: Any) -> Target | None:
+        options, spec = self._options, self._specs[number]
+        if number in self._grown:
+            axis = self._grown[number].dimension
+            self._outputs[number] = growing(out, spec, axis, overwrite=options.overwrite, sync=options.sync)
+            return None
+        target = open_target(out, overwrite=options.overwrite)
+        target.describe(spec.shape, spec.dtype, spec.chunks)
+        return target
+
+    # -- What happens to a batch -----------------------------------------------------------------------------
+
+    def run(self, taken: np.ndarray) -> None:
+        """Compute the rows that come next."""
+        live, start = self._this.live, self._start
+        stop = start + len(taken)
+        whole = (stop if live.length is None else live.length, *taken.shape[1:])
+        held = Held(taken, (slice(start, stop), *grid.whole(taken.shape[1:])), whole)
+        declare, arrays = self._this.filled(held)
+        found: dict[tuple[int, Ranges], Any] = {}
+
+        def part(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+            self._last = declare(specs, args)
+            return self._part(self._last, slice(start, stop), found)
+
+        with self._device.keeping(self._kept), prepared(part, arrays, self._part_options(start, stop)) as ready:
+            found.clear()  # of the trial call
+            results = launched(ready, self._watch)
+        assert self._last is not None
+        assert self._last.kernel is not None
+        for place, value in found.items():
+            fold = self._last.kernel.parts[place[0]]
+            assert fold is not None
+            known = self._values.get(place)
+            self._values[place] = value if known is None else fold.combine(known, value)
+        for number, output in self._outputs.items():
+            output.landed(results[number])
+        self._start = stop
+
+    def _part(self, declared: Declared, rows: slice, found: dict[tuple[int, Ranges], Any]) -> Declared:
+        """The part of the pass that has these rows; each fold leaves its values in `found`."""
+        nest, kernel = declared.nest, declared.kernel
+        box = tuple(rows if a == self._axis else slice(0, n) for a, n in enumerate(nest.extents))
+        inner, _ = part_of(nest, kernel, box)
+        start = tuple(side.start for side in box)
+        alike = {a for axes in self._folds.values() for a in axes}  # each batch cuts the folds' results in one way
+        sides = declared.block or (None,) * len(box)
+        block = tuple(self._block[a] if a in alike else side for a, side in enumerate(sides))
+        kernel = CollectingKernel(kernel, nest.extents, start, found=found, wanted=self._folds)
+        return replace(declared, nest=inner, kernel=kernel, block=block)
+
+    def _part_options(self, start: int, stop: int) -> Options:
+        """The options of a batch, with the places of its results."""
+        outs: list[Any] = [None] * len(self._specs)
+        for number, (dimension, along) in self._grown.items():
+            shape, first = list(self._specs[number].shape), [0] * len(self._specs[number].shape)
+            shape[dimension], first[dimension] = along(stop) - along(start), along(start)
+            outs[number] = self._outputs[number].place(tuple(first), tuple(shape))
+        out = None if all(one is None for one in outs) else tuple(outs) if self._is_tuple else outs[0]
+        return replace(self._options, out=out, overwrite=False, out_chunks=None, checksum=None)
+
+    # -- What there is at the end ----------------------------------------------------------------------------
+
+    def results(self) -> tuple[Any, ...]:
+        """All results: what was combined is finished, and outputs of known length get their names."""
+        for output in self._outputs.values():
+            output.ended()
+        if self._this.live.length is None:
+            for number in self._combined:
+                target, spec = self._places[number], self._specs[number]
+                assert target is not None
+                self._made.sinks.append(target.open(target.describe(spec.shape, spec.dtype, spec.chunks)))
+            self._finish(dict(zip(self._combined, self._made.sinks, strict=True)))
+            targets = [target for target in self._places if target is not None]
+            given = dict(zip(self._combined, completed(self._made, targets, self._options.sync), strict=True))
+            return tuple(given[i] if i in given else self._outputs[i].array for i in range(len(self._specs)))
+        self._finish({number: self._made.sinks[number] for number in self._combined})
+        return completed(self._made, self._targets, self._options.sync)
+
+    def _finish(self, sinks: Mapping[int, Sink]) -> None:
+        """Write what the folds give, by the numbers of the results."""
+        last = self._last
+        assert last is not None
+        assert last.kernel is not None
+        for (i, ranges), value in self._values.items():
+            fold, along = last.kernel.parts[i], dict(zip(self._folds[i], ranges, strict=True))
+            assert fold is not None
+            box = tuple(slice(*along.get(a, (0, n))) for a, n in enumerate(last.nest.extents))
+            found = fold.finish(value, last.nest, box)
+            numbers = self._op.parts[i].numbers
+            for number, part in zip(numbers, found if isinstance(found, tuple) else (found,), strict=True):
+                region = self._op.outputs[number].region(box)
+                sinks[number].write(region, np.asarray(part).astype(self._specs[number].dtype, copy=False))
+
+    def abort(self) -> None:
+        """Nothing appears that is not complete. What growing outputs have got stays."""
+        self._made.failed()
+        for output in self._outputs.values():
+            output.abort()
+
+
+def _grown(op: LoopNest, number: int, axis: int) -> _Grown:
+    """The dimension of a result that follows an axis."""
+    dims = op.outputs[number].dims
+    return next(_Grown(i, dim) for i, dim in enumerate(dims) if isinstance(dim, Along) and dim.axis == axis)
+
+
+def _combined_bytes(plan: Plan, axis: int) -> int:
+    """Bytes of what the batches gave so far, and of what the last one gave, at most.
+
+    A lane of the plan holds some such values at once, at least two.
+    """
+    folds = [part for part in plan.op.parts if axis in part.folded]
+    return sum(math.ceil(part.state * math.prod(part.outputs[0].shape(plan.op.extents))) for part in folds)
+
+
+def _of_nothing(this: LivePass, options: Options, watch: Trace, taken: np.ndarray) -> LiveResults:
+    """The results of no elements: of no rows, or of rows that hold nothing."""
+    number = len(taken)
+    while len(taken):
+        number += len(taken := this.live.take(len(taken)))
+    empty = np.empty((number, *this.live.spec.shape[1:]), this.live.dtype)
+    with prepared(*this.filled(empty), options) as run:
+        return LiveResults(launched(run, watch), run.is_tuple, run.plan.outputs, run.dtypes)
+
+
+def _axis(run: Prepared, operand: int) -> int:
+    """The axis of the nest that is the live source's first one, along which the pass may be cut into batches."""
+    nest, kernel = run.plan.op, run.kernel
+    assert kernel is not None
+    own = nest.operands[operand]
+    axis = own.axes[0]
+    if axis is None:
+        why = "one row of it is broadcast along the other arrays"
+    elif nest.scan == axis:
+        why = "what each row gives is handed on to the next one"
+    elif own.halo and any(own.halo[0]):
+        why = "each row needs the ones before and after it"
+    elif axis in nest.whole or (nest.is_product and axis in nest.folded):
+        why = "it takes all rows at once"
+    elif kernel.wants:
+        why = "the function asks for the place of its block, which depends on how the rows are cut"
+    elif any(axis in part.folded and kernel.parts[i] is None for i, part in enumerate(nest.parts)):
+        why = "nothing combines what two batches give"
+    else:
+        return axis
+    raise ArgumentError(
+        f"a live source is computed batch by batch along its first axis, and here {why}: store it first, by "
+        "chunkflow.copy(live, 'slabs.zarr'), and read that. What works is map, functions along other axes, and "
+        "reductions that are combined: sum, prod, min, max, mean, var, std, any, all, argmin, argmax, histograms"
+    )

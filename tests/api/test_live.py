@@ -1,0 +1,379 @@
+"""Live sources: values, back-pressure, growing outputs, and what is refused."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.examples import examples
+
+import chunkflow as cf
+from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, UnsupportedError
+
+CPU: dict[str, Any] = {"device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def array(rows: int, dtype: str = "f8") -> np.ndarray:
+    return (100 * np.random.default_rng(rows).random((rows, 4, 5))).astype(dtype)
+
+
+class Producer:
+    """Slabs of an array, with the number that was taken, and whether the generator was closed."""
+
+    def __init__(self, x: np.ndarray, sizes: list[int], fails: int | None = None) -> None:
+        self.x, self.sizes, self.fails, self.taken, self.closed = x, sizes, fails, 0, False
+
+    def __call__(self) -> Iterator[np.ndarray]:
+        start = 0
+        try:
+            for number, size in enumerate(self.sizes):
+                if number == self.fails:
+                    raise KeyError("the beam is lost")
+                self.taken += 1
+                yield self.x[start : start + size]
+                start += size
+        finally:
+            self.closed = True
+
+
+def live(x: np.ndarray, sizes: list[int], **options: Any) -> Any:
+    return cf.live(Producer(x, sizes)(), **options)
+
+
+REDUCTIONS = ("sum", "prod", "min", "max", "mean", "var", "std", "any", "all", "count_nonzero", "ptp")
+
+
+@settings(max_examples=examples(2))
+@given(
+    name=st.sampled_from((*REDUCTIONS, "argmin", "argmax")),
+    sizes=st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any),
+    batch=st.none() | st.integers(1, 12),
+    axis=st.sampled_from([None, 0, 1, 2, (0, 1), (1, 2)]),
+    dtype=st.sampled_from(["f8", "f4", "i2"]),
+    known=st.booleans(),
+    budget=st.sampled_from([None, "100kB", "4MB"]),
+)
+def test_reductions_are_those_of_numpy(
+    name: str, sizes: list[int], batch: int | None, axis: Any, dtype: str, known: bool, budget: str | None
+) -> None:
+    axis = axis if not (name.startswith("arg") and isinstance(axis, tuple)) else 0
+    x = array(sum(sizes), dtype)
+    source = live(x, sizes, batch=batch, length=len(x) if known else None)
+    found = getattr(cf, name)(source, axis=axis, budget=budget, **CPU)
+    with np.errstate(over="ignore"):
+        expected = getattr(np, name)(x.astype("f8") if dtype == "f4" and name != "ptp" else x, axis=axis)
+        expected = np.asarray(expected).astype(np.asarray(found).dtype)
+    assert np.shape(found) == np.shape(expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-4 if dtype == "f4" else 1e-10)
+
+
+@settings(max_examples=examples(1 / 2))
+@given(
+    sizes=st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any),
+    batch=st.none() | st.integers(1, 12),
+    known=st.booleans(),
+    name=st.sampled_from([None, "y.zarr", "y.npy"]),
+    chunks=st.none() | st.integers(1, 5),
+)
+def test_map_is_that_of_the_array(
+    sizes: list[int], batch: int | None, known: bool, name: str | None, chunks: int | None
+) -> None:
+    x = array(sum(sizes))
+    given_chunks = {} if chunks is None else {"chunks": (chunks, -1, -1)}
+    source = live(x, sizes, batch=batch, length=len(x) if known else None)
+    found = cf.map(np.sqrt, source, out=name, overwrite=True, **given_chunks, **CPU)
+    np.testing.assert_array_equal(found[...], np.sqrt(x))
+    if name is not None:
+        np.testing.assert_array_equal(cf.copy(name, **CPU), np.sqrt(x))
+
+
+@pytest.mark.parametrize("length", [None, 11])
+def test_expressions_share_the_pass(length: int | None) -> None:
+    x = array(11)
+    y = cf.open(live(x, [4, 4, 3], batch=3, length=length))
+    corrected = np.maximum(y - x[0], 1)
+    results = (
+        corrected.mean(axis=0),
+        corrected.std(),
+        corrected.max(axis=(1, 2)),
+        corrected.mean(0) / corrected.max(0),
+    )
+    expected = np.maximum(x - x[0], 1)
+    for found, right in zip(
+        cf.compute(*results, **CPU),
+        (expected.mean(0), expected.std(), expected.max((1, 2)), expected.mean(0) / expected.max(0)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, right, rtol=1e-12)
+
+
+@pytest.mark.parametrize("length", [None, 11])
+def test_several_results_are_stored_in_one_pass(length: int | None) -> None:
+    x = array(11)
+    y = cf.open(live(x, [11], batch=4, length=length))
+    stored, mean, sums = cf.store([y * 2, y.mean(axis=0), y.sum(axis=1)], ["y.zarr", "mean.npy", "sums.zarr"], **CPU)
+    np.testing.assert_array_equal(stored[...], x * 2)
+    np.testing.assert_allclose(mean, x.mean(axis=0))
+    np.testing.assert_allclose(sums[...], x.sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (lambda s: cf.histogram(s, bins=5, range=(0, 100), **CPU)[0], lambda x: np.histogram(x, 5, (0, 100))[0]),
+        (lambda s: cf.topk(s, 2, axis=0, **CPU), lambda x: -np.sort(-x, axis=0)[:2]),
+        (lambda s: cf.cumsum(s, axis=1, **CPU), lambda x: np.cumsum(x, axis=1)),
+        (lambda s: cf.sort(s, axis=2, **CPU), lambda x: np.sort(x, axis=2)),
+        (lambda s: cf.matmul(s, np.ones((5, 2)), **CPU), lambda x: x @ np.ones((5, 2))),
+        (lambda s: cf.map(lambda b: (b + 1, b > 50), s, **CPU)[1], lambda x: x > 50),
+        (lambda s: cf.map(np.add, s, s, **CPU), lambda x: x + x),
+        (lambda s: cf.open(s)[:, 1:3].mean(axis=0).compute(**CPU), lambda x: x[:, 1:3].mean(axis=0)),
+        (lambda s: cf.map(lambda b: b[::2], s, chunks=(1, -1, -1), **CPU), lambda x: x[::2]),
+        (lambda s: cf.transpose(s, **CPU), lambda x: x.T),
+    ],
+)
+@pytest.mark.parametrize("length", [None, 12])
+def test_other_operations(operation: Callable[[Any], Any], expected: Callable[[Any], Any], length: int | None) -> None:
+    x = array(12)
+    np.testing.assert_allclose(operation(live(x, [5, 1, 6], batch=4, length=length)), expected(x), rtol=1e-12)
+
+
+def test_single_frames_get_the_axis() -> None:
+    x = array(6)
+    np.testing.assert_array_equal(cf.copy(cf.live(iter(x), frames=True), **CPU), x)
+
+
+def test_a_generator_may_use_one_buffer_for_all_slabs() -> None:
+    def slabs() -> Iterator[np.ndarray]:
+        buffer = np.empty((3, 2))
+        for number in range(5):
+            buffer[...] = number
+            yield buffer
+
+    for batch in (1, 2, 3, 4, 100):
+        found = cf.map(np.array, cf.live(slabs(), batch=batch), **CPU)
+        np.testing.assert_array_equal(found, np.repeat(np.arange(5.0), 3)[:, None] * np.ones(2))
+
+
+# -- Back-pressure ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [None, 20])
+def test_the_producer_is_a_batch_and_a_slab_ahead_at_most(length: int | None) -> None:
+    x, seen = array(20), []
+    producer = Producer(x, [1] * 20)
+
+    def watched(block: np.ndarray) -> np.ndarray:
+        seen.append(producer.taken)
+        return block
+
+    source = cf.live(producer(), batch=4, length=length)
+    assert producer.taken == 0
+    cf.map(watched, source, dtype="f8", workspace=8, **CPU)
+    assert producer.taken == 20
+    assert sorted(set(seen)) == [4, 8, 12, 16, 20] or sorted(set(seen)) == [1, 4, 8, 12, 16, 20]
+    assert producer.closed
+
+
+def test_the_budget_bounds_the_batch() -> None:
+    producer = Producer(np.ones((64, 256, 16)), [1] * 64)  # of 32 KiB each
+    ahead = []
+
+    def watched(block: np.ndarray) -> np.ndarray:
+        ahead.append(producer.taken)
+        return block
+
+    cf.map(watched, cf.live(producer(), length=64), out="y.npy", budget="1MB", **CPU)
+    assert np.diff(sorted(set(ahead))).max() <= 1_000_000 // 4 // (32 << 10) + 1
+
+
+def test_a_thread_fills_a_queue() -> None:
+    x, slabs, threads = array(9), queue.Queue(maxsize=1), threading.active_count()
+
+    def fill() -> None:
+        for row in x:
+            slabs.put(row)
+        slabs.put(None)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    np.testing.assert_allclose(cf.mean(cf.live(slabs, frames=True, batch=2), axis=0, **CPU), x.mean(axis=0))
+    thread.join()
+    assert threading.active_count() <= threads + 2  # the engine keeps some lanes
+
+
+def test_what_a_thread_puts_into_a_queue_instead_is_raised() -> None:
+    slabs: queue.Queue[Any] = queue.Queue()
+    slabs.put(np.ones((1, 3)))
+    slabs.put(KeyError("the beam is lost"))
+    with pytest.raises(KeyError, match="beam"):
+        cf.sum(cf.live(slabs), **CPU)
+
+
+def test_a_queue_of_known_length_needs_no_end() -> None:
+    slabs: queue.Queue[Any] = queue.Queue()
+    for _ in range(3):
+        slabs.put(np.ones((1, 3)))
+    assert cf.sum(cf.live(slabs, length=3), **CPU) == 9
+
+
+# -- Growing outputs -------------------------------------------------------------------------------------------
+
+
+def test_zarr_reads_a_growing_output_between_batches() -> None:
+    x, lengths = array(10), []
+
+    def slabs() -> Iterator[np.ndarray]:
+        for number, row in enumerate(x):
+            if number > 3 and number % 3 == 0:
+                so_far = zarr.open_array("y.zarr", mode="r")
+                np.testing.assert_array_equal(so_far[:], x[: so_far.shape[0]] + 1)
+                lengths.append(so_far.shape[0])
+            yield row
+
+    found = cf.map(lambda b: b + 1, cf.live(slabs(), frames=True, batch=3), out="y.zarr", **CPU)
+    assert lengths == [6, 9] or lengths == [3, 6]
+    np.testing.assert_array_equal(found[:], x + 1)
+
+
+def test_an_array_that_is_there_grows() -> None:
+    x = array(7)
+    cf.copy(x[:2], "y.zarr", **CPU)
+    cf.copy(live(x[2:], [1] * 5, batch=2), cf.ExistingArray("y.zarr", append=0), **CPU)
+    np.testing.assert_array_equal(cf.copy("y.zarr", **CPU), x)
+
+
+def test_a_producer_that_fails_leaves_whole_batches() -> None:
+    x = array(10)
+    producer = Producer(x, [1] * 10, fails=5)
+    with pytest.raises(KeyError) as caught:
+        cf.copy(cf.live(producer(), batch=2), "y.zarr", **CPU)
+    assert "slab 5" in caught.value.__notes__[0]
+    np.testing.assert_array_equal(cf.copy("y.zarr", **CPU), x[:4])
+
+
+def test_of_a_known_length_nothing_is_published_where_it_fails(tmp_path: Path) -> None:
+    producer = Producer(array(10), [1] * 10, fails=5)
+    with pytest.raises(KeyError):
+        cf.copy(cf.live(producer(), batch=2, length=10), str(tmp_path / "y.zarr"), **CPU)
+    assert producer.closed
+    assert not list(tmp_path.iterdir())
+
+
+# -- What is wrong ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slabs", "length", "message"),
+    [
+        ([np.ones((2, 3)), np.ones((2, 4))], None, r"slab 1 of the live source has the shape \(2, 4\)"),
+        ([np.ones((2, 3)), np.ones((2, 3), "f4")], None, "slab 1 of the live source is of float32"),
+        ([np.ones((2, 3)), [1, 2, 3]], None, "slab 1 of the live source is a list"),
+        ([np.ones((2, 3)), None], None, "slab 1 of the live source is None"),
+        ([np.ones((2, 3))] * 2, 5, "ended after 4 of 5 rows, in 2 slabs"),
+        ([np.ones((2, 3))] * 2, 3, "slab 1 of the live source goes beyond its length of 3 rows"),
+        ([np.ones((2, 3))] * 3, 4, "slab 2 of the live source goes beyond its length of 4 rows"),
+        ([np.float64(1)], None, "has no axis: frames=True"),
+    ],
+)
+def test_wrong_slabs_are_named(slabs: list[Any], length: int | None, message: str) -> None:
+    with pytest.raises(ReadError, match=message):
+        cf.sum(cf.live(iter(slabs), length=length), axis=0, **CPU)
+
+
+@pytest.mark.parametrize("length", [None, 6])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda s: cf.median(s, axis=0, **CPU),
+        lambda s: cf.sort(s, axis=0, **CPU),
+        lambda s: cf.cumsum(s, axis=0, **CPU),
+        lambda s: cf.flip(s, 0, **CPU),
+        lambda s: cf.map_overlap(np.abs, s, depth=1, **CPU),
+        lambda s: cf.map(lambda b, block_id=None: b, s, **CPU),
+        lambda s: cf.compute(cf.open(s) - cf.open(s).mean(), **CPU),
+        lambda s: cf.compute(cf.open(s)[1:3], **CPU),
+        lambda s: cf.map(np.add, s, live(array(6), [6]), **CPU),
+        lambda s: cf.copy(s, "y.zarr", resume=True, **CPU),
+    ],
+)
+def test_what_takes_no_rows_in_order_is_refused_before_they_are_taken(operation: Any, length: int | None) -> None:
+    producer = Producer(array(6), [1] * 6)
+    source = cf.live(producer(), length=length)
+    with pytest.raises(ArgumentError, match=r"store it first|zip them|gives its slabs once"):
+        operation(source)
+    assert producer.taken <= 1  # the one that tells shape and dtype
+    np.testing.assert_array_equal(cf.copy(source, **CPU), producer.x)  # and all of it is still there
+
+
+def test_a_second_pass_is_refused() -> None:
+    source = live(array(3), [3])
+    cf.sum(source, **CPU)
+    with pytest.raises(ArgumentError, match=r"has been read: .* chunkflow\.copy"):
+        cf.sum(source, **CPU)
+
+
+def test_wrong_arguments_take_no_slab_away() -> None:
+    x = array(3)
+    source = live(x, [1, 2])
+    with pytest.raises(ArgumentError, match="axis=7"):
+        cf.sum(source, axis=7, **CPU)
+    with pytest.raises(ArgumentError, match="of type ndarray has a fixed one"):
+        cf.map(np.sqrt, source, out=np.empty(x.shape), **CPU)
+    np.testing.assert_allclose(cf.sum(source, axis=0, **CPU), x.sum(axis=0))
+
+
+def test_an_unknown_length_is_no_number() -> None:
+    y = cf.open(live(array(3), [3]))
+    assert "('?', 4, 5)" in repr(y)
+    with pytest.raises(UnsupportedError, match="not known before its end"):
+        len(y)
+    with pytest.raises(ArgumentError, match="grows with a live source"):
+        cf.compute(y.mean(axis=(1, 2)).std(), **CPU)
+
+
+@pytest.mark.parametrize("length", [None, 0])
+def test_no_rows(length: int | None) -> None:
+    def nothing() -> Any:
+        return cf.live(iter([]), shape=(3,), dtype="f4", length=length)
+
+    np.testing.assert_array_equal(cf.sum(nothing(), axis=0, **CPU), np.zeros(3))
+    assert cf.copy(nothing(), "y.zarr", **CPU).shape == (0, 3)
+    with pytest.raises(ArgumentError, match="no elements"):
+        cf.max(nothing(), axis=0, **CPU)
+
+
+def test_no_slab_tells_no_shape() -> None:
+    with pytest.raises(ArgumentError, match="give shape= and dtype="):
+        cf.sum(cf.live(iter([])), **CPU)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"slabs": np.ones(3)}, "not a ndarray"),
+        ({"slabs": "x.zarr"}, "not a str"),
+        ({"slabs": 3}, "not a int"),
+        ({"slabs": lambda: 3}, "call the function"),
+        ({"slabs": [], "length": -1}, "length=-1 must be at least 0"),
+        ({"slabs": [], "length": 1.5}, "length must be an int"),
+        ({"slabs": [], "batch": 0}, "batch=0 must be at least 1"),
+        ({"slabs": [], "shape": 3}, "shape=3 must be a tuple"),
+        ({"slabs": [], "dtype": "U3"}, "only booleans"),
+        ({"slabs": [], "frames": 1}, "frames=1 must be True or False"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ChunkflowError, match=message):
+        cf.live(**arguments)
