@@ -17,7 +17,9 @@ from chunkflow.api.fourier.convolve import convolve
 from chunkflow.api.fourier.functions import fft, fftn, ifft, ifftn, irfft, irfftn, rfft, rfftn
 from chunkflow.api.fourier.plan import TransformPlan
 from chunkflow.api.fourier.transform import plan
+from chunkflow.api.lazy.creation import fftfreq, rfftfreq
 
 __all__ = [
-    "TransformPlan", "convolve", "fft", "fftn", "ifft", "ifftn", "irfft", "irfftn", "plan", "rfft", "rfftn",
+    "TransformPlan", "convolve", "fft", "fftfreq", "fftn", "ifft", "ifftn", "irfft", "irfftn", "plan", "rfft",
+    "rfftfreq", "rfftn",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import operator
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from chunkflow.api import mapping
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
+from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.lazy.html import described
 from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.api.linalg import product
@@ -22,7 +24,7 @@ from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.engine.options import BudgetLike, ProgressLike
-from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
 from chunkflow.graph.live import known_shape, shown_shape
@@ -31,6 +33,9 @@ from chunkflow.graph.nodes import Lazy, remembered, source_of
 from chunkflow.graph.unasked import check_unasked
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.stores import NewArray
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+"""Versions of the array API standard."""
 
 
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
@@ -66,9 +71,11 @@ def _function(fn: Any) -> Callable[..., Any]:
     return method
 
 
-def _refusing(what: str) -> Callable[[Any], Any]:
+def _number(kind: type[Any]) -> Callable[[Any], Any]:
+    """A conversion of the one element, which is computed at once."""
+
     def method(self: Any) -> Any:
-        raise self._unknown(what)
+        return kind(self.item())
 
     return method
 
@@ -85,11 +92,12 @@ class Array(Collection):
     for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`:
     these take ``budget=``, ``device=`` and ``progress=``, which operations on expressions refuse. What has a length
     that only the values tell runs at once, and takes them: `chunkflow.unique`, `bincount` and `label_statistics`.
-    `chunkflow.open` makes one. Indices are NumPy's, lists and masks included: chunks that hold no wanted element are
-    never read. An index that is an expression is computed at once, where it is given: of ``x[x > 3]`` the shape is
-    known then. Of such a mask a bit is kept for each element, in memory or in a temporary file, and of any other index
-    the array. A ``with chunkflow.Budget(...)`` around it bounds that run. ``np.mean(x, where=x > 3)`` counts nothing:
-    it reads `x` once, where ``x[x > 3].mean()`` reads it twice.
+    ``float(x)``, ``bool(x)`` and others of one element compute it at once. `chunkflow.open` makes one. Indices are
+    NumPy's, lists and masks included: chunks that hold no wanted element are never read. An index that is an expression
+    is computed at once, where it is given: of ``x[x > 3]`` the shape is known then. Of such a mask a bit is kept for
+    each element, in memory or in a temporary file, and of any other index the array. A ``with chunkflow.Budget(...)``
+    around it bounds that run. ``np.mean(x, where=x > 3)`` counts nothing: it reads `x` once, where ``x[x > 3].mean()``
+    reads it twice.
 
     Attributes
     ----------
@@ -155,13 +163,15 @@ class Array(Collection):
             raise TypeError("iteration over an array without dimensions")
         return (self[i] for i in range(len(self)))
 
-    __bool__, __float__, __int__ = _refusing("its truth"), _refusing("a float"), _refusing("an int")
-    __complex__, __index__ = _refusing("a complex number"), _refusing("an index")
+    __bool__, __float__, __int__, __complex__ = map(_number, (bool, float, int, complex))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise ArgumentTypeError(f"{self!r} is no index: its elements are no integers")
+        return int(self.item())
 
     def __format__(self, spec: str) -> str:
-        if spec:
-            raise self._unknown(f"how it looks as {spec!r}")
-        return repr(self)
+        return format(self.item(), spec) if spec else repr(self)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):
@@ -179,15 +189,26 @@ class Array(Collection):
     def __reduce__(self) -> Any:
         return restored, (type(self), packed(self._node))
 
-    def _unknown(self, what: str) -> UnsupportedError:
-        return UnsupportedError(f"{self!r} is not computed yet, so {what} is not known: compute() it first")
-
     # -- NumPy's protocols ----------------------------------------------------------------------------------------
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError(f"{self!r} is computed anew, and cannot be given without a copy")
         return np.asarray(self._unasked(), dtype)
+
+    def item(self) -> Any:
+        """The one element as Python's number, computed at once, as ``float(x)``, ``bool(x)`` and others do.
+
+        Raises
+        ------
+        ArgumentError
+            There are several elements, or none.
+        """
+        if self.size != 1:
+            raise ArgumentError(
+                f"{self!r} has {self.size} elements, and one is asked for: any(), all() and other reductions give one"
+            )
+        return self._unasked().item()
 
     def _unasked(self, **options: Any) -> np.ndarray:
         """Its elements, for what needs them at once."""
@@ -200,6 +221,28 @@ class Array(Collection):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return numpy_dispatch.function(func, args, kwargs)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The functions of the array API standard: `chunkflow.array_api`."""
+        if api_version not in (None, *VERSIONS):
+            raise ArgumentError(f"api_version={api_version!r} is none of {', '.join(VERSIONS)}")
+        return importlib.import_module("chunkflow.array_api")
+
+    @property
+    def device(self) -> str:
+        """Where results are: "cpu", the host's memory. ``compute(device=)`` says what computes them."""
+        return "cpu"
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """The array itself, where the device is "cpu"."""
+        check_layout("K", device)
+        return self
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._unasked().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return np.empty(0).__dlpack_device__()
 
     # -- Operators ------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from chunkflow.api import mapping
 from chunkflow.api.lazy import fill, numpy_functions, numpy_shapes
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.open import open as opened
+from chunkflow.api.operation import check_int
 from chunkflow.api.rearrange import join
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.create import integers
@@ -314,3 +315,40 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     """
     given = [x if isinstance(x, Lazy) else opened(np.asarray(x)) for x in xi]
     return numpy_shapes.meshgrid(*given, copy=copy, sparse=sparse, indexing=indexing)
+
+
+def fftfreq(n: int, d: float = 1.0) -> Array:
+    """The frequencies of the elements of a transform, as `numpy.fft.fftfreq`.
+
+    Parameters
+    ----------
+    n : int
+        Length of the line that is transformed.
+    d : float
+        Distance of its samples; frequencies are in cycles per unit of it.
+
+    Examples
+    --------
+    >>> import chunkflow as cf
+    >>> cf.fft.fftfreq(5, 0.2).compute(device="cpu")
+    array([ 0.,  1.,  2., -2., -1.])
+    """
+    number = check_int("n", n, 1)
+    return mapped(_frequency, integers(Array, 0, number), n=number, d=d)  # type: ignore[no-any-return]
+
+
+def rfftfreq(n: int, d: float = 1.0) -> Array:
+    """The frequencies of the elements of a transform of real numbers, as `numpy.fft.rfftfreq`.
+
+    Examples
+    --------
+    >>> import chunkflow as cf
+    >>> cf.fft.rfftfreq(4, 0.25).compute(device="cpu")
+    array([0., 1., 2.])
+    """
+    number = check_int("n", n, 1)
+    return integers(Array, 0, number // 2 + 1) * (1.0 / (number * d))  # type: ignore[no-any-return]
+
+
+def _frequency(places: Any, n: int, d: float) -> Any:
+    return np.where(places < (n + 1) // 2, places, places - n) * (1.0 / (n * d))

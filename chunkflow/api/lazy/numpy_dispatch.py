@@ -159,12 +159,6 @@ _UNIQUE: dict[str, dict[str, bool]] = {
 }
 """NumPy's functions of distinct values, and what else they tell."""
 
-_CUMULATIVE = {
-    "cumulative_sum": numpy_functions.cumulative(scan.cumsum, 0),
-    "cumulative_prod": numpy_functions.cumulative(scan.cumprod, 1),
-}
-"""Functions that NumPy has since 2.1."""
-
 
 FUNCTIONS: dict[Any, Function] = {
     **{fn: partial(mapped, fn) for fn in _SAME},
@@ -237,7 +231,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
     np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
-    **{vars(np)[name]: function for name, function in _CUMULATIVE.items() if name in vars(np)},
+    **_alike(np, numpy_functions, "cumulative_sum cumulative_prod"),
     np.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
     np.ravel: lambda x, order="C": numpy_functions.reshape(x, -1, order),
     np.atleast_1d: numpy_functions.at_least(1),

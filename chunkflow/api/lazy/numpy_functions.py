@@ -229,6 +229,10 @@ def cumulative(scanned: Function, neutral: int) -> Function:
     return call
 
 
+cumulative_sum, cumulative_prod = cumulative(scan.cumsum, 0), cumulative(scan.cumprod, 1)
+"""As NumPy's, which has them since 2.1."""
+
+
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """As `numpy.trapezoid`."""
     y = y if isinstance(y, Lazy) else np.asarray(y)

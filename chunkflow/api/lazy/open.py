@@ -128,13 +128,10 @@ class ChunkedArray(Array):
             for n, side in zip(self.shape, sides, strict=True)
         )
 
-    def __bool__(self) -> bool:
-        # xarray takes an error for a difference: equal arrays would seem to differ.
-        return bool(self.compute() if self.size == 1 else super().__bool__())
-
-    def item(self) -> Any:
-        """The one element, computed."""
-        return self.compute().item()
+    @property
+    def __array_namespace__(self) -> Any:
+        # xarray would use the standard's functions and indices alone, where NumPy's do more.
+        raise AttributeError("an expression inside an xarray object has NumPy's functions")
 
     def __dask_graph__(self) -> None:
         """Not dask's: xarray asks the manager of its chunks, `chunkflow.xarray.ChunkManager`."""
