@@ -26,6 +26,8 @@ from chunkflow.api.lazy.creation import (
     tri,
     zeros,
 )
+from chunkflow.api.lazy.masked import MaskedArray
+from chunkflow.api.lazy.masked_make import masked_array, masked_equal, masked_invalid, masked_where
 from chunkflow.api.lazy.open import from_dask, open
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
@@ -98,6 +100,7 @@ __all__ = [
     "ExistingArray",
     "IterationPlan",
     "LabelStatistics",
+    "MaskedArray",
     "NewArray",
     "Observer",
     "PassesPlan",
@@ -163,6 +166,10 @@ __all__ = [
     "live",
     "map",
     "map_overlap",
+    "masked_array",
+    "masked_equal",
+    "masked_invalid",
+    "masked_where",
     "matmul",
     "max",
     "maximum_accumulate",

@@ -28,6 +28,7 @@ from typing import Any, ParamSpec, Protocol, TypedDict
 import numpy as np
 
 from chunkflow import devices
+from chunkflow.api.compound import first_compound
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
@@ -114,6 +115,8 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
 
     @functools.wraps(describe)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if (several := first_compound((*args, *kwargs.values()))) is not None:
+            return several.operated(call, args, kwargs)
         with interrupts.deferred():  # files are opened from here on
             given = _as_published(args, kwargs, placed) if kwargs.get("resume") else args
             labels = labels_of(describe, given, kwargs)

@@ -61,7 +61,10 @@ def check_unmasked(*values: Any) -> None:
 def _check_unmasked(values: Iterable[Any]) -> None:
     for value in values:
         if isinstance(value, np.ma.MaskedArray):
-            raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
+            raise ArgumentTypeError(
+                "a masked array would lose its mask: chunkflow.open(array) makes an expression that has it; "
+                "or pass array.filled(value) or array.data"
+            )
         if isinstance(value, list | tuple):
             _check_unmasked(value)
 

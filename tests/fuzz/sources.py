@@ -176,8 +176,8 @@ SOURCES = (
     ),
     SourceKind("array-like", lambda d, a: ["<x> = ArrayLike(<a>)"]),
     SourceKind(
-        "masked",
-        lambda d, a: ["<x> = np.ma.masked_array(<a>, np.ones(<a>.shape, bool))"],
+        "array-like, masked",
+        lambda d, a: ["<x> = ArrayLike(np.ma.masked_array(<a>, np.ones(<a>.shape, bool)))"],
         lambda a: a.size > 0,
         must_raise=True,
     ),

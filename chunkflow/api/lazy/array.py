@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api import mapping
+from chunkflow.api.compound import Compound, first_compound
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
@@ -81,8 +82,8 @@ def _number(kind: type[Any]) -> Callable[[Any], Any]:
 
 
 def _defers(other: Any) -> bool:
-    """Whether another operand insists on its own operators, by ``__array_ufunc__ = None``."""
-    return getattr(other, "__array_ufunc__", True) is None
+    """Whether another operand has its own operators: of several expressions, or by ``__array_ufunc__ = None``."""
+    return isinstance(other, Compound) or getattr(other, "__array_ufunc__", True) is None
 
 
 class Array(Collection):
@@ -217,9 +218,13 @@ class Array(Collection):
         return np.asarray(self.compute(**options))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if first_compound((*inputs, *kwargs.values())) is not None:
+            return NotImplemented
         return numpy_dispatch.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any(issubclass(kind, Compound) for kind in types):
+            return NotImplemented
         return numpy_dispatch.function(func, args, kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:

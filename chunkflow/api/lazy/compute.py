@@ -11,6 +11,7 @@ import numpy as np
 
 from chunkflow import devices
 from chunkflow.api import mapping
+from chunkflow.api.compound import Compound
 from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core import chunking
@@ -171,6 +172,10 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
     if len(listed) != len(places):
         raise ArgumentError(f"{len(listed)} arrays and {len(places)} outputs were given: give one output for each")
     for array in listed:
+        if isinstance(array, Compound):
+            raise ArgumentTypeError(
+                f"store takes expressions of one array each, not {array!r}: give filled(value), or data and mask"
+            )
         if not isinstance(array, Lazy):
             raise ArgumentTypeError(
                 f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
@@ -232,6 +237,8 @@ def _finished(node: Node, result: Any, out: Any) -> Any:
 def _lazies(values: Any) -> Iterator[Lazy]:
     if isinstance(values, Lazy):
         yield values
+    elif isinstance(values, Compound):
+        yield from values.parts()
     elif is_labelled(values):
         yield from _lazies(held(getattr(values, "variable", values)))
     elif isinstance(values, dict):
@@ -244,6 +251,8 @@ def _lazies(values: Any) -> Iterator[Lazy]:
 def _replaced(values: Any, done: dict[Node, Any]) -> Any:
     if isinstance(values, Lazy):
         return done[node_of(values)]
+    if isinstance(values, Compound):
+        return values.assembled([done[node_of(part)] for part in values.parts()])
     if is_labelled(values):
         array = held(getattr(values, "variable", values))
         return values.copy(deep=False, data=np.asarray(done[node_of(array)])) if isinstance(array, Lazy) else values
@@ -312,7 +321,7 @@ class PassesPlan(Printed):
 
 @overload
 def explain(
-    fn: Lazy | tuple[Any, ...] | list[Any] | dict[Any, Any],
+    fn: Lazy | Compound | tuple[Any, ...] | list[Any] | dict[Any, Any],
     *arrays: Any,
     analyze: Literal[False] = False,
     **options: Any,
@@ -377,7 +386,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     """
     if fn is store:
         return analyzed(lambda: store(*arrays, **options)) if analyze else _plan_to_store(*arrays, **options)
-    if analyze and not isinstance(fn, Lazy | tuple | list | dict):
+    if analyze and not isinstance(fn, Lazy | Compound | tuple | list | dict):
         work, given = (fn, arrays) if is_operation(fn) else (mapping.map, (fn, *arrays))
         made: list[Any] = []
         analysis = analyzed(lambda: made.append(work(*given, **options)))

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.masked import MaskedArray
 from chunkflow.core.spec import default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.nodes import SourceNode, node_of
-from chunkflow.stores import is_labelled, open_source
+from chunkflow.stores import is_dask_array, is_labelled, open_source
 from chunkflow.stores.cf import coding_of, decoded
 from chunkflow.stores.foreign.xarray import held
 from chunkflow.stores.registry import stored
@@ -43,7 +44,8 @@ def open(
     Returns
     -------
     Array
-        To be used as a NumPy array is. Of an xarray.DataArray or Variable, the same with an `Array` as its data.
+        To be used as a NumPy array is. Of a masked array, NumPy's or dask's, a `MaskedArray`. Of an xarray.DataArray or
+        Variable, the same with an `Array` as its data.
 
     Raises
     ------
@@ -70,7 +72,11 @@ def open(
         coords = getattr(found, "coords", {}).items()
         others = {name: c.copy(data=np.asarray(c)) for name, c in coords if c.chunks is not None}
         return found.assign_coords(others) if others else found
-    return source if isinstance(source, Array) else Array(SourceNode(source))
+    if isinstance(source, np.ma.MaskedArray):
+        return MaskedArray.of(source)
+    if is_dask_array(source) and isinstance(source._meta, np.ma.MaskedArray):
+        return _masked_dask(source)
+    return source if isinstance(source, Array | MaskedArray) else Array(SourceNode(source))
 
 
 def _decoded(path: Any, decode: str, missing: str | None) -> Array:
@@ -89,7 +95,14 @@ def _decoded(path: Any, decode: str, missing: str | None) -> Array:
     return found if how is None else applied(decoded, (found,), {}, dict(vars(how)))
 
 
-def from_dask(array: Any) -> Array:
+def _masked_dask(array: Any) -> MaskedArray:
+    """A dask array with masked blocks, which are computed for the elements and once more for the mask."""
+    kinds = {np.ma.getdata: array.dtype, np.ma.getmaskarray: np.dtype(bool)}
+    parts = [array.map_blocks(fn, meta=np.empty((0,) * array.ndim, dtype)) for fn, dtype in kinds.items()]
+    return MaskedArray(*(Array(SourceNode(part)) for part in parts))
+
+
+def from_dask(array: Any) -> Any:
     """As `open`, for dask arrays alone: blocks are computed by the caller's scheduler as they are read.
 
     As many blocks are computed at the same time as a run reads ahead. If the expression becomes a graph of tasks
@@ -106,9 +119,9 @@ def from_dask(array: Any) -> Array:
     >>> (cf.from_dask(da.arange(10, chunks=5)) ** 2).sum().compute(device="cpu")
     np.int64(285)
     """
-    if not hasattr(array, "__dask_graph__") or isinstance(array, Array):
+    if not hasattr(array, "__dask_graph__") or isinstance(array, Array | MaskedArray):
         raise ArgumentTypeError(f"from_dask takes a dask array, not a {type(array).__name__}: see open")
-    return Array(SourceNode(array))
+    return open(array)
 
 
 class ChunkedArray(Array):

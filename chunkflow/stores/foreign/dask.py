@@ -28,7 +28,8 @@ class DaskSource(GenericSource):
             raise ArgumentTypeError(f"{name} has the shape {shape}, which is not known: compute_chunk_sizes() finds it")
         if isinstance(array._meta, np.ma.MaskedArray):
             raise ReadError(
-                f"{name} has blocks that are masked, whose mask would be lost: pass da.ma.filled(array, value)",
+                f"{name} has blocks that are masked, whose mask would be lost: pass da.ma.filled(array, value), or "
+                "chunkflow.open(array), an expression that has the mask",
                 path=name,
             )
         super().__init__(array, name)

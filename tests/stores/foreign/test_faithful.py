@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import chunkflow as cf
-from chunkflow.errors import ReadError
+from chunkflow.errors import ArgumentTypeError, ReadError, UnsupportedError
 
 da = pytest.importorskip("dask.array")
 
@@ -98,12 +98,24 @@ def test_so_it_is_on_a_cluster(way: str, block: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("y.*"))
 
 
-@pytest.mark.parametrize("way", {**WAYS, **ON_A_CLUSTER})
+MASKED = da.ma.masked_greater(da.arange(20, chunks=5), 7)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in ("lazy", "lazy map", "store of a mix")])
 def test_a_dask_array_that_is_said_to_be_masked_is_refused_at_once(way: str, tmp_path: Path) -> None:
-    masked = da.ma.masked_greater(da.arange(20, chunks=5), 7)
-    for array in (masked, da.concatenate([masked[:10], da.arange(10, chunks=5)])):
+    for array in (MASKED, da.concatenate([MASKED[:10], da.arange(10, chunks=5)])):
         with pytest.raises(ReadError, match=r"mask would be lost: pass da\.ma\.filled"):
-            {**WAYS, **ON_A_CLUSTER}[way](array, tmp_path)
+            WAYS[way](array, tmp_path)
+
+
+@pytest.mark.parametrize("way", ["lazy", "lazy map", "store of a mix", *ON_A_CLUSTER])
+def test_an_expression_of_it_keeps_the_mask_or_is_refused(way: str, tmp_path: Path) -> None:
+    call = {**WAYS, **ON_A_CLUSTER}[way] if way != "map_overlap" else ON_A_CLUSTER[way]
+    if way in ("lazy", "to_dask"):
+        np.testing.assert_array_equal(call(MASKED, tmp_path).filled(0), [*range(1, 9), *[0] * 12])
+        return
+    with pytest.raises((ArgumentTypeError, UnsupportedError), match=r"filled\(value\)|to_dask\(\)"):
+        call(MASKED, tmp_path)
 
 
 @pytest.mark.parametrize("way", ["sum", "lazy", "copy into a file", "to_dask", "map_overlap"])
