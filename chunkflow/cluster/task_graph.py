@@ -33,6 +33,7 @@ from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
+from chunkflow.graph.live import refuse_tasks
 from chunkflow.graph.nodes import Node, OpNode
 from chunkflow.graph.sources import View
 from chunkflow.stores import spec_of
@@ -93,6 +94,7 @@ class Builder:
         name = name_of(node, self.settings) if out is None else f"{name_of(node, self.settings)}-{uuid.uuid4().hex}"
         if name in self.layers:
             return name
+        refuse_tasks(node)
         made, awaited = pass_of(node)
         cut = partitioned(made, self.settings.partition, None if out is None else out.spec.chunks)
         reads = f"{name}-part" if cut.folded else name

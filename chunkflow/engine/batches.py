@@ -22,7 +22,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.engine.completion import Complete, completed
-from chunkflow.engine.growing import BatchedOutput, WholeOutput, growing
+from chunkflow.engine.growing import BatchedOutput, GrowingOutput, WholeOutput, growing
 from chunkflow.engine.options import Options
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
@@ -31,8 +31,8 @@ from chunkflow.errors import ArgumentError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.subnest import CollectingKernel, Ranges, part_of
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import open_target
-from chunkflow.stores.live import Live
+from chunkflow.stores import NewArray, open_target
+from chunkflow.stores.live import Live, chunks_of
 from chunkflow.stores.protocol import Sink, Target
 from chunkflow.stores.views.shared import Held
 
@@ -108,10 +108,11 @@ def run_batches(this: LivePass, options: Options, watch: Trace) -> LiveResults:
     is_empty = not math.prod(live.spec.shape)
     batches = _Batches(this, replace(options, budget=_fixed(options.budget, limit)), watch, run, axis, device, kept)
     if not is_empty:
-        batches.open()
+        batches.open(rows)
+    rows = batches.rows(rows)
     live.begin()
     try:
-        taken = live.take(rows := batches.rows(rows))
+        taken = live.take(rows)
         if is_empty or not len(taken):
             return _of_nothing(this, options, watch, taken)
         while len(taken):
@@ -137,7 +138,8 @@ class _Batches:
         self, this: LivePass, options: Options, watch: Trace, run: Prepared, axis: int, device: Device, kept: int
     ) -> None:
         self._this, self._options, self._watch, self._axis, self._device = this, options, watch, axis, device
-        self._op, self._specs, self._targets, self._is_tuple = run.plan.op, run.plan.outputs, run.targets, run.is_tuple
+        self._op, self._targets, self._is_tuple = run.plan.op, run.targets, run.is_tuple
+        self._specs = list(run.plan.outputs)
         self._kept, self._block = kept, run.plan.block
         self._folds = {i: part.kept for i, part in enumerate(self._op.parts) if axis in part.folded}
         self._combined = [number for i in self._folds for number in self._op.parts[i].numbers]
@@ -156,16 +158,31 @@ class _Batches:
             [] if self._options.chunks is None else chunking.lengths(self._options.chunks, len(self._specs[0].shape))
         )
         for number, (dimension, along) in self._grown.items():
-            sides = [side[dimension] for side in (self._specs[number].chunks, lengths) if side]
+            sides = [side[dimension] for side in (self._specs[number].chunks, lengths, self._asked(number)) if side]
             for side in sides:
                 if isinstance(side, int):
                     unit = math.lcm(unit, (Fraction(side) / along.ratio).numerator)
         return max(unit, most // unit * unit)
 
+    def _asked(self, number: int) -> Sequence[Any]:
+        """The chunks that are asked for a growing output: a batch has whole ones, so that none is cut at its end."""
+        output, batch = self._outputs.get(number), self._this.live.batch
+        asked = output.out if isinstance(output, GrowingOutput) else None
+        if not isinstance(asked, NewArray) or asked.chunks is None:
+            return ()
+        sides = chunking.lengths(asked.chunks, len(self._specs[number].shape))
+        rows = sides[self._grown[number].dimension]
+        if batch is not None and isinstance(rows, int) and rows > batch:
+            raise ArgumentError(
+                f"batch={batch} is less than the {rows} rows of a chunk of {asked.path!r}, which are written together: "
+                f"give batch={rows}, or chunks of {batch} rows"
+            )
+        return sides
+
     # -- Where results go ------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Open outputs of known length, and check the others."""
+    def open(self, rows: int) -> None:
+        """Open outputs of known length, and check the others, which grow by batches of so many rows."""
         options, known = self._options, self._this.live.length is not None
         if known:
             try:
@@ -181,6 +198,11 @@ class _Batches:
         if outs and (len(outs) != number or isinstance(options.out, tuple) != self._is_tuple):
             raise ArgumentError(f"there are {number} results and out= has {len(outs)}: give a tuple with one for each")
         outs = outs or (None,) * number
+        for number, (dimension, along) in self._grown.items():
+            spec = self._specs[number]
+            if spec.chunks is None:
+                chunks = chunks_of(spec, dimension, int(rows * along.ratio))
+                self._specs[number] = replace(spec, chunks=chunks)
         self._places = [self._describe(i, out) for i, out in enumerate(outs)]
 
     def _describe(self, number: int, out: Any) -> Target | None:

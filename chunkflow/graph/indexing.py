@@ -45,6 +45,8 @@ class ParsedIndex:
         The entries: their axes, None for a new one.
     shape : tuple of int
         Of the array.
+    apart : int, optional
+        The number of entries before an ellipsis that stands for no axis: it still parts arrays of places.
     """
 
     cuts: list[AxisCut]
@@ -52,6 +54,7 @@ class ParsedIndex:
     single: list[int]
     order: list[int | None]
     shape: Shape
+    apart: int | None = None
 
     @cached_property
     def common(self) -> Shape:
@@ -73,7 +76,10 @@ class ParsedIndex:
         if not self.arrays:
             return [axis for axis in self.order if axis not in self.single or axis is None]
         placed = [place for place, axis in enumerate(self.order) if axis in self.arrays or axis in self.single]
-        first = placed[0] if placed[-1] - placed[0] + 1 == len(placed) else 0
+        together = placed[-1] - placed[0] + 1 == len(placed)
+        if self.apart is not None and placed[0] < self.apart <= placed[-1]:
+            together = False
+        first = placed[0] if together else 0
         rest = [axis for axis in self.order[first:] if axis is None or axis not in (*self.arrays, *self.single)]
         return [*self.order[:first], *(~d for d in range(len(self.common))), *rest]
 
@@ -207,7 +213,11 @@ def parsed_index(index: Any, shape: Shape, options: Options, outer: bool = False
     arrays: dict[int, np.ndarray] = {}
     single: list[int] = []
     order: list[int | None] = []
+    apart = None
     for entry in _entries(index, shape, options):
+        if entry is Ellipsis:
+            apart = len(order)
+            continue
         if entry is None:
             order.append(None)
             continue
@@ -225,7 +235,7 @@ def parsed_index(index: Any, shape: Shape, options: Options, outer: bool = False
         else:
             cuts.append(AxisSlice(int(checked(np.asarray(operator.index(entry)), n, axis)), 1, 1))
             single.append(axis)
-    return ParsedIndex(cuts, arrays, single, order, shape)
+    return ParsedIndex(cuts, arrays, single, order, shape, apart)
 
 
 def checked(places: np.ndarray, n: int, axis: int, mode: str = "raise") -> np.ndarray:
@@ -267,7 +277,8 @@ def _entries(index: Any, shape: Shape, options: Options) -> list[Any]:
     if not ellipses:
         entries.append(Ellipsis)
     at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
-    entries[at : at + 1] = [slice(None)] * (len(shape) - used)
+    whole: list[Any] = [slice(None)] * (len(shape) - used)
+    entries[at : at + 1] = whole or [Ellipsis]
     axis = 0
     for entry in entries:
         if _is_of_bools(entry):

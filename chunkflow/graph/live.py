@@ -161,6 +161,15 @@ def refuse_several(name: str, arrays: Sequence[Any]) -> None:
         raise ArgumentError(_once(name, "several passes"))
 
 
+def refuse_tasks(node: Node) -> None:
+    """Refuse tasks of other processes that would read a live source."""
+    if lives_below([node], {}):
+        raise ArgumentError(
+            f"{node.name} reads a live source, which gives its slabs once, in this process: compute() it here, or "
+            "store the source first, by chunkflow.copy(live, 'slabs.zarr'), and make tasks of that"
+        )
+
+
 def _once(name: str, passes: str) -> str:
     return (
         f"{name} needs {passes} over a live source, which gives its slabs once: store it first, by "

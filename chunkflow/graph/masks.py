@@ -19,6 +19,7 @@ from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import Options
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.evaluate import Evaluation, op_node, room
+from chunkflow.graph.live import known_shape
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, SourceNode, ViewNode, interned, source_of
 from chunkflow.graph.unasked import check_unasked
 from chunkflow.kernels.map import SLOT
@@ -29,6 +30,7 @@ from chunkflow.system import interrupts
 
 def counted(mask: Node, options: Options) -> Marks:
     """The marks of a mask: one pass over what it is computed from. In a dry run all elements are wanted."""
+    known_shape(mask)
     nbytes = room(options)
     with interrupts.deferred(), ExitStack() as stack:
         marks = Marks(mask.shape, nbytes, dry=is_dry())

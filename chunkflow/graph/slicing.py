@@ -201,9 +201,7 @@ def _pointed_part(part: Node, ndim: int, axes: Sequence[int], points: np.ndarray
     left, after = len(part.shape) - len(own), ndim - len(axes) - at  # dimensions of the result: its own, the last ones
     if not own:
         return part if left <= after else _widened(part, [left - after])
-    lengths = [part.shape[axis] for axis, _ in own]
-    places = np.stack([along if n > 1 else np.zeros_like(along) for n, (_, along) in zip(lengths, own, strict=True)])
-    places = places if max(lengths) > 1 else places[:, :1]
+    places = np.stack([along if part.shape[axis] > 1 else np.zeros_like(along) for axis, along in own])
     made = pointed(part, [axis for axis, _ in own], places, max(left - after, 0))
     return _widened(made, range(1, 1 + after - left))
 

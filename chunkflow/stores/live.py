@@ -7,6 +7,7 @@ the rows that it has given last.
 from __future__ import annotations
 
 import inspect
+import math
 import queue
 import weakref
 from collections.abc import Callable, Iterable
@@ -278,6 +279,14 @@ _SHUT_DOWN: tuple[type[Exception], ...] = tuple(getattr(queue, name) for name in
 """What a queue raises that was shut down: Python has it from 3.13 on."""
 
 
+def chunks_of(spec: ArraySpec, axis: int, rows: int) -> Shape:
+    """Chunks of a new output whose rows along an axis come in batches. Blocks have whole ones, several at once."""
+    found = list(default_chunks((*spec.shape[:axis], 1, *spec.shape[axis + 1 :]), spec.dtype.itemsize))
+    row = spec.dtype.itemsize * math.prod((*spec.shape[:axis], *spec.shape[axis + 1 :]))
+    found[axis] = max(1, min(rows // 4, CHUNK // max(row, 1)))
+    return tuple(found)
+
+
 def is_queue(slabs: Any) -> bool:
     """Whether slabs come by `get`, as of `queue.Queue` and its likes."""
     return callable(getattr(slabs, "get", None)) and callable(getattr(slabs, "put", None))
@@ -297,8 +306,7 @@ class Sample:
     def __chunkflow_spec__(self) -> ArraySpec:
         spec = self.live.spec
         shape = (self.length, *spec.shape[1:])
-        rows = max(1, min(self.rows, CHUNK // self.live.row_bytes))
-        chunks = (rows, *default_chunks(shape[1:], spec.dtype.itemsize))
+        chunks = chunks_of(replace(spec, shape=shape), 0, self.rows)
         return replace(spec, shape=shape, chunks=chunks, storage=Storage(raw=True, copies=0.0))  # in memory, in fact
 
     def __chunkflow_source__(self) -> Source:

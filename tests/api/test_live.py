@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -377,3 +378,36 @@ def test_no_slab_tells_no_shape() -> None:
 def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ChunkflowError, match=message):
         cf.live(**arguments)
+
+
+def test_columns_of_a_batch_are_picked() -> None:
+    x = np.arange(72.0).reshape(12, 6)
+    for length in (None, 12):
+        for pick in ([1, 2, 2, 0], [False, True, False, True, True, False]):
+            found = cf.open(live(x, [3] * 4, batch=4, length=length))[:, pick]
+            np.testing.assert_array_equal(found.compute(**CPU), x[:, pick])
+
+
+def test_chunks_that_are_asked_for_are_kept() -> None:
+    x = np.arange(60.0).reshape(10, 6)
+    made = cf.copy(live(x, [3, 3, 3, 1], batch=5), cf.NewArray("c.zarr", chunks=(4, 3)), **CPU)
+    assert made.chunks == (4, 3)
+    np.testing.assert_array_equal(zarr.open_array("c.zarr")[:], x)
+    with pytest.raises(ArgumentError, match="batch=2 is less than the 4 rows of a chunk"):
+        cf.copy(live(x, [3, 3, 3, 1], batch=2), cf.NewArray("d.zarr", chunks=(4, 3)), **CPU)
+
+
+@pytest.mark.parametrize("budget", [262_000, 400_000, 1_000_000, 3_000_000, 10_000_000])
+def test_larger_budgets_take_what_smaller_ones_do(budget: int) -> None:
+    cf.copy(cf.live(np.ones((4, 5000)) for _ in range(30)), "g.zarr", budget=budget, **CPU)
+    assert zarr.open_array("g.zarr").shape == (120, 5000)
+
+
+def test_tasks_and_masks_are_refused() -> None:
+    x = cf.open(live(np.ones((12, 6)), [3] * 4))
+    for call in (lambda: x.to_dask(), lambda: x.mean(0).to_dask(), lambda: dask.compute(x.sum(), scheduler="sync")):
+        with pytest.raises(ArgumentError, match="in this process"):
+            call()
+    for call in (lambda: x[x > 30], lambda: np.nonzero(x)):
+        with pytest.raises(UnsupportedError, match=r"length of the live source is not known"):
+            call()

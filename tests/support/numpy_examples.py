@@ -243,7 +243,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     ],
     np.sort: [lambda n, **_: np.sort(n, axis=0), lambda x, **_: np.sort(x, None)],
     np.argsort: [lambda n, **_: np.argsort(n, 1, stable=True)],
-    np.partition: [lambda n, **_: np.partition(n, 2, axis=1), lambda x, **_: np.partition(x, (3, -1), None)],
+    np.partition: [
+        lambda n, **_: np.partition(n, 2, axis=1)[:, 2],
+        lambda x, **_: np.partition(x, (3, -1), None)[[3, -1]],
+    ],
     np.argpartition: [lambda n, **_: np.argpartition(n, [0, 1, 2, 3, 4, 5], axis=0) * 0],
     np.histogram2d: [
         lambda m, **_: np.histogram2d(m[:, 0], m[:, 1], 3, [(-2, 1), (0, 2)])[0],

@@ -131,16 +131,19 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Ar
     array([2, 5, 8])
     """
     start, stop = (0, start) if stop is None else (start, stop)
+    step = 1 if step is None else step
     for name, value in (("start", start), ("stop", stop), ("step", step)):
         if not is_scalar(value) or value is None or np.result_type(value).kind not in "biuf":
             raise ArgumentTypeError(f"{name}={value!r} must be a real number")
     if step == 0:
         raise ArgumentError("step=0 must not be 0: numbers that are equal have no end")
-    wanted = fill.number_dtype(np.result_type(start, stop, step) if dtype is None else dtype, "biuf")
+    wanted = fill.number_dtype(np.result_type(start, stop, step) if dtype is None else dtype, "iuf")
     whole = all(isinstance(v, int | np.integer) for v in (start, stop, step))
     start, stop, step = (int(v) if whole else v for v in (start, stop, step))
     if not np.isfinite(length := (stop - start) / step):
         raise ArgumentError(f"start={start}, stop={stop} and step={step}: from one to the other are {length} steps")
+    if length > 1 << 62:
+        raise ArgumentError(f"{length:.3g} steps from start to stop are more elements than an array has")
     number = max(0, -((start - stop) // step) if whole else math.ceil(length))
     if whole and wanted.kind in "biu" and max(abs(start), abs(stop)) < 1 << 62:
         found = integers(Array, start, number, step)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.reductions import sums
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError
+from chunkflow.graph.create import filled
 from chunkflow.graph.elementwise import mapped
 from chunkflow.kernels.twins import suited
 
@@ -30,15 +32,21 @@ def reduced(
     """As `numpy.ufunc.reduce`."""
     axes = tuple(range(x.ndim)) if axis is None else normalize_axes(axis, x.ndim, "axis")
     found_dtype = fn.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else np.dtype(dtype)
+    start = fn.identity if initial is None else initial
+    neutral = None if start is None else np.asarray(start).astype(found_dtype)[()]
     if where is not True:
-        if fn.identity is None and initial is None:
+        if neutral is None:
             raise ArgumentError("with where= the first element is not known: give initial=")
-        x = mapped(np.where, where, x, found_dtype.type(fn.identity if fn.identity is not None else initial))
-    if any(not x.shape[a] for a in axes) and fn.identity is None and initial is None:
-        raise ArgumentError(f"no element along axis {axis} of shape {x.shape}: give initial=")
+        x = mapped(np.where, where, x, neutral)
+    if any(not x.shape[a] for a in axes):
+        if neutral is None:
+            raise ArgumentError(f"no element along axis {axis} of shape {x.shape}: give initial=")
+        sides = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes]
+        return filled(type(x), tuple(sides), np.asarray(neutral))
     whole = partial(_halved, fn=fn, dtype=found_dtype)
     found = sums.reduction(x, whole, whole, axis=axes, keepdims=keepdims, dtype=found_dtype) if axes else x
-    return found if initial is None else mapped(fn, found, found_dtype.type(initial))
+    found = found if axes or x.dtype == found_dtype else numpy_functions.astype(x, found_dtype)
+    return found if initial is None else mapped(fn, found, neutral)
 
 
 def _halved(block: Any, axis: tuple[int, ...], keepdims: bool, *, fn: np.ufunc, dtype: np.dtype) -> Any:

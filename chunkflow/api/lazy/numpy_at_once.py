@@ -77,6 +77,8 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
     ends = trim.lower() if isinstance(trim, str) else ""
     if not ends or set(ends) - set("fb"):
         raise ArgumentError(f"trim={trim!r} must have 'f' for the front, 'b' for the back, or both")
+    if not filt.ndim:
+        raise ArgumentError("an array without axes has no end to trim")
     axes = tuple(range(filt.ndim)) if axis is None else normalize_axes(axis, filt.ndim, "axis")
     others = [tuple(a for a in range(filt.ndim) if a != along) for along in axes]
     rows = compute(*(extremes.any(mapped(np.not_equal, filt, 0), axis=rest) for rest in others))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any
 
 import numpy as np
@@ -108,21 +109,15 @@ def _from_lists(operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
 
 
 def _once(term: str, array: Any) -> tuple[str, Any]:
-    """A term in which no index comes twice, and the array: diagonals take the place of axes with one name."""
-    while (twice := next((letter for letter in term if letter != "." and term.count(letter) > 1), None)) is not None:
-        one, other = (_axis(term, place, array) for place in (term.index(twice), term.rindex(twice)))
+    """A term in which no index comes twice, and the array: a diagonal takes the place of two axes with one name."""
+    names = re.findall(r"\.\.\.|.", term)
+    while (twice := next((name for name in names if name != "..." and names.count(name) > 1), None)) is not None:
+        places = [place for place, name in enumerate(names) if name == twice][:2]
+        one, other = (place - len(names) if "..." in names[:place] else place for place in places)
         if array.shape[one] != array.shape[other]:
             raise ArgumentError(
                 f"np.einsum: index {twice!r} of {term!r} has the lengths {array.shape[one]} and {array.shape[other]}"
             )
         array = diagonal(array, 0, one, other) if isinstance(array, Lazy) else np.diagonal(array, 0, one, other)
-        kept = term.replace(twice, "")
-        # The diagonal is the last axis.
-        term = kept + twice
-    return term, array
-
-
-def _axis(term: str, place: int, array: Any) -> int:
-    """The axis of an array that a letter at a place of its term names."""
-    dots = term.find("...")
-    return place - len(term) if 0 <= dots < place else place
+        names = [name for place, name in enumerate(names) if place not in places] + [twice]  # which is the last axis
+    return "".join(names), array

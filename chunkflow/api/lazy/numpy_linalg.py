@@ -26,7 +26,7 @@ def of_matrices(fn: Any, *, square: bool = True) -> Function:
 
     def call(a: Any, *args: Any, **kwargs: Any) -> Any:
         check_eager(fn.__name__, **{f"argument {place}": value for place, value in enumerate(args, 2)}, **kwargs)
-        x = _matrices(a, square=square)
+        x = _matrices(a, square=square, as_it_is=fn is np.linalg.matrix_power)
         rows, columns = x.shape[-2:]
         # A small matrix of such a shape tells dtypes, and which side of the matrix each axis of a result is as long as.
         small = tuple(3 if n == min(rows, columns) else 5 for n in (rows, columns))
@@ -45,11 +45,11 @@ def of_matrices(fn: Any, *, square: bool = True) -> Function:
     return call
 
 
-def _matrices(a: Any, *, square: bool) -> Any:
+def _matrices(a: Any, *, square: bool, as_it_is: bool = False) -> Any:
     numpy_functions.require_dims(a, 2)
     if square and a.shape[-1] != a.shape[-2]:
         raise ArgumentError(f"matrices of {a.shape[-2]} rows and {a.shape[-1]} columns: they must be square")
-    return a if a.dtype.kind in "fc" else numpy_functions.astype(a, np.float64)
+    return a if as_it_is or a.dtype.kind in "fc" else numpy_functions.astype(a, np.float64)
 
 
 def _array(x: Any) -> Any:
@@ -102,7 +102,8 @@ def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: Any = 
     if len(axes) == 1:
         return extremes.norm(x, ord, axes[0], keepdims)
     if not axes:
-        return abs(x) if ord else mapped(np.not_equal, x, 0).astype(np.result_type(x.dtype, "f4"))
+        found = abs(x) if ord else mapped(np.not_equal, x, 0)
+        return numpy_functions.astype(found, abs(x).dtype if x.dtype.kind in "fc" else np.float64)
     others = [a for a in range(x.ndim) if a not in axes]
     flat = numpy_functions.moveaxis(x, others, list(range(len(others))))
     flat = numpy_functions.reshape(flat, (*flat.shape[: len(others)], -1))

@@ -158,6 +158,8 @@ def _with_odd_images(x: Any, widths: list[tuple[int, int]], *, with_edge: bool) 
                 2 * first - rearrange.flip(_part(x, axis, slice(skip, skip + left)), axis),
                 2 * last - rearrange.flip(_part(x, axis, slice(n - skip - right, n - skip)), axis),
             )
-            x = _joined([images[0], x, images[1]], axis)
+            x = _joined(
+                [numpy_functions.astype(images[0], x.dtype), x, numpy_functions.astype(images[1], x.dtype)], axis
+            )
             before, after = before - left, after - right
     return x

@@ -29,7 +29,7 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     dtype = np.result_type(p.dtype, period)
     steps = mapped(_correction, scan.diff(p, axis=along), discont=discont, period=period, dtype=dtype)
     none = filled(type(p), (*p.shape[:along], min(p.shape[along], 1), *p.shape[along + 1 :]), np.zeros((), dtype))
-    return p + scan.cumsum(join.concatenate([none, steps], along), axis=along)
+    return numpy_functions.astype(p + scan.cumsum(join.concatenate([none, steps], along), axis=along), dtype)
 
 
 def _correction(steps: Any, discont: float | None, period: float, dtype: np.dtype) -> Any:
@@ -54,7 +54,11 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
             f"{len(conditions)} conditions and {len(funclist)} functions: give one for each, or one more for the rest"
         )
     work = partial(_piecewise, functions=tuple(funclist), args=args, kw=kw)
-    arrays = [c if isinstance(c, Lazy) else np.asarray(c) for c in conditions]
+    arrays: list[Any] = [c if isinstance(c, Lazy) else np.asarray(c) for c in conditions]
+    for condition in arrays:
+        if condition.shape != x.shape[: condition.ndim]:
+            raise ArgumentError(f"a condition of shape {condition.shape} does not fit an array of shape {x.shape}")
+    arrays = [c[(..., *(None,) * (x.ndim - c.ndim))] for c in arrays]
     return mapping.map(work, x, *arrays, dtype=x.dtype)
 
 
@@ -211,18 +215,21 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
             return reduce(a, axis, dtype, ddof, keepdims, where=where, correction=correction)
         if correction is not None and ddof:
             raise ArgumentError(f"ddof={ddof} and correction={correction} are the same: give one of them")
-        squares = mapped(_squares, a, mean, dtype=None if dtype is None else np.dtype(dtype))
+        squares = mapped(_squares, a, mean)
+        wanted = squares.dtype if dtype is None else np.dtype(dtype)
         counted = mapped(_is_number, a, where) if skips_nan else where
-        total = sums.sum(squares, axis, keepdims=keepdims, where=counted)
+        total = sums.sum(squares, axis, wanted, keepdims, where=counted)
         number = sums.sum(filled(type(a), a.shape, np.ones((), np.int64)), axis, keepdims=keepdims, where=counted)
-        found = mapped(_over, total, number, ddof=ddof if correction is None else correction, dtype=squares.dtype)
+        least = np.nan if skips_nan else 0  # of no more elements than that NumPy's two functions give NaN and infinity
+        freedom = ddof if correction is None else correction
+        found = mapped(_over, total, number, ddof=freedom, least=least, dtype=wanted)
         return np.sqrt(found) if root else found
 
     return call
 
 
-def _squares(block: Any, mean: Any, dtype: np.dtype | None) -> Any:
-    away = block.astype(dtype or np.result_type(block.dtype, "f8" if block.dtype.kind in "biu" else block.dtype)) - mean
+def _squares(block: Any, mean: Any) -> Any:
+    away = (block.astype(np.float64) if block.dtype.kind in "biu" else block) - mean
     return away.real**2 + away.imag**2 if away.dtype.kind == "c" else away * away
 
 
@@ -230,5 +237,6 @@ def _is_number(block: Any, where: Any) -> Any:
     return (block == block) & where
 
 
-def _over(total: Any, number: Any, ddof: Any, dtype: np.dtype) -> Any:
-    return (total / np.maximum(number - ddof, 0)).astype(dtype)
+def _over(total: Any, number: Any, ddof: Any, least: float, dtype: np.dtype) -> Any:
+    freedom = number - ddof
+    return (total / np.where(freedom > 0, freedom, least)).astype(dtype)

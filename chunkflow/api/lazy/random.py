@@ -164,7 +164,7 @@ def _float(dtype: Any) -> np.dtype:
 
 
 def _positive(name: str, value: Any) -> Any:
-    if not value >= 0:
+    if not np.all(np.asarray(value) >= 0):
         raise ArgumentError(f"{name}={value!r} must not be negative")
     return value
 

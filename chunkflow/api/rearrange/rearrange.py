@@ -185,8 +185,9 @@ def repeat(
     """
     check_eager("repeat", repeats=repeats)
     counts = np.asarray(repeats)
-    if (counts.dtype.kind not in "iu" and counts.size) or counts.ndim > 1:
+    if (counts.dtype.kind not in "biu" and counts.size) or counts.ndim > 1 or isinstance(repeats, bool):
         raise ArgumentTypeError(f"repeats={repeats!r} must be an int, or one for each place along the axis")
+    counts = counts.astype(np.int64)
     if (counts < 0).any():
         raise ArgumentError(f"repeats={repeats} must be at least 0: it says how often each element comes")
     if counts.size != 1:

@@ -47,7 +47,8 @@ class _HeldSource:
         self._source.read(within(region, self._region), out)
 
     def view(self, region: Region) -> np.ndarray | None:
-        return self._source.view(within(region, self._region))
+        inside = all(own.start <= s.start and s.stop <= own.stop for own, s in zip(self._region, region, strict=True))
+        return self._source.view(within(region, self._region)) if inside else None
 
     def close(self) -> None: ...
 

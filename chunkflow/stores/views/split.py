@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,7 +76,8 @@ class SplitSource:
             return
         for combs in itertools.product(*self._along_each(region, together=True)):
             behind = tuple([slice(c.start, c.start + (c.number - 1) * c.step + c.length) for c in combs])
-            part = out[tuple([side for c in combs for side in c.place])]
+            places: tuple[Any, ...] = (..., *[side for c in combs for side in c.place])  # also without axes a view
+            part = out[places]
             if all(c.number == 1 for c in combs):
                 merged = merged_view(part, shape_of(behind), [len(axes) for axes in self._parts])
                 if merged is not None:

@@ -1,0 +1,148 @@
+"""NumPy's functions of expressions at their edges: no elements, other dtypes, axes of length 1, indices that repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.devices import Place, everywhere, same
+from support.examples import examples
+
+import chunkflow as cf
+
+X = np.arange(27.0).reshape(3, 3, 3)
+Z = np.arange(60.0).reshape(3, 4, 5)
+
+CALLS: list[Callable[[Any], Any]] = [
+    *(lambda o, s=s: np.einsum(s, o(X)) for s in (
+        "aaa...->a...", "aaa...", "...aaa->...a", "a...aa->a...", "aaa->a", "aaa", "aba->ab", "a b a")),
+    lambda o: np.resize(o(np.arange(7.0, 12).astype(">f8")), ()),
+    lambda o: o(np.arange(7.0, 12))[:1].reshape(()),
+    # Arrays of places: those that lie on axes of length 1, and those that an ellipsis without an axis parts.
+    lambda o: (o(np.ones((1, 1, 4))) * 2)[[0, 0, 0], [0, 0, 0]],
+    lambda o: o(Z)[:, [0, 1], ..., [0, 1]],
+    lambda o: o(Z)[[0, 1], [1, 2], ...],
+    lambda o: o(Z[..., None] * np.ones(2))[:, [0], [0], ..., -1],
+    lambda o: (o(Z) + 1)[0, ..., [3, 1], [0, 1]],
+    # Nothing to reduce.
+    lambda o: np.bitwise_xor.reduce(o(np.zeros((2, 0), "i8")), axis=1, keepdims=True),
+    lambda o: np.gcd.reduce(o(np.zeros((0, 3), "i8"))),
+    lambda o: np.bitwise_xor.reduce(o(np.zeros(0, "i8"))),
+    lambda o: np.fmax.reduce(o(np.zeros((0, 3))), initial=2.0),
+    # Dtypes.
+    lambda o: np.fmax.reduce(o(np.arange(3)), axis=(), dtype="f4"),
+    lambda o: np.bitwise_and.reduce(o(np.array([3, 1], "u1")), where=np.array([True, False])),
+    lambda o: np.logaddexp.reduce(o(Z), axis=2, initial=1.0),
+    lambda o: np.lcm.reduce(o(Z.astype("i8") % 5 + 1), axis=0, keepdims=True),
+    lambda o: np.linalg.matrix_power(o(np.array([[1, 1], [1, 0]])), 90),
+    lambda o: np.linalg.vector_norm(o(np.arange(3)), axis=()),
+    lambda o: np.unwrap(o(np.array([1, 4, 9, 2], "i2")), period=5),
+    lambda o: np.pad(o(np.array([True, False, True])), 1, "reflect", reflect_type="odd"),
+    lambda o: np.std(o(np.arange(3.0)), dtype="f4", mean=1.0),
+    lambda o: np.nanvar(o(np.arange(3.0)), ddof=5, mean=1.0),
+    lambda o: np.var(o(np.arange(3.0)), ddof=5, mean=1.0),
+    lambda o: np.repeat(o(np.arange(3)), [True, False, True]),
+    lambda o: np.piecewise(o(np.zeros((2, 2))), [False, True], [5]),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@everywhere
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_as_numpy(place: Place, number: int) -> None:
+    expected = np.asarray(CALLS[number](np.asarray))
+    lazy = CALLS[number](cf.open)
+    assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype.newbyteorder("="))
+    found = lazy.compute(device=place.device(), budget=place.budget(200_000))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_one_element_of_a_store_without_axes(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "n.zarr", shape=(1, 1), chunks=(1, 1), dtype="f8")[:] = 5
+    same(cf.open(tmp_path / "n.zarr").reshape(()).compute(device="cpu"), np.float64(5))
+
+
+SHAPE = (3, 4, 5, 2)
+
+
+@given(st.data())
+@settings(max_examples=examples(20), deadline=None)
+def test_points_of_what_is_broadcast(data: st.DataObject) -> None:
+    """Only the elements at the points are computed, of each operand those that it has."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    parts = [rng.normal(size=SHAPE)]
+    for _ in range(2):
+        ndim = data.draw(st.integers(1, 4))
+        parts.append(rng.normal(size=[n if data.draw(st.booleans()) else 1 for n in SHAPE[4 - ndim :]]))
+    number = data.draw(st.integers(1, 5))
+    axes = data.draw(st.sets(st.integers(0, 3), min_size=2))
+    index = tuple(
+        rng.integers(-n, n, number) if axis in axes else slice(data.draw(st.integers(0, 1)), None)
+        for axis, n in enumerate(SHAPE)
+    )
+    expected = np.sqrt(abs(parts[0] * parts[1])) + parts[2]
+    lazy = np.sqrt(abs(cf.open(parts[0]) * parts[1])) + cf.open(parts[2])
+    same(lazy[index].compute(budget="64kB", device="cpu"), expected[index])
+
+
+def test_points_of_an_expression_take_one_pass() -> None:
+    x = cf.open(np.ones((1000, 1000)))
+    plan = cf.explain((x * 2 + 1)[np.arange(10), np.arange(10)], device="cpu")
+    assert len(plan) == 1
+    assert plan.bytes_in == 80
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda x: np.einsum("aab", x[:2]), "lengths"),
+        (lambda x: np.einsum(x, [0.5, 1, 2]), "ints"),
+        (lambda x: np.einsum("abc", x, dtype="i4"), "not cast"),
+        (lambda x: np.einsum("abc", x, colour=3), "colour"),
+        (lambda x: np.diagonal(x, 0, 1, 1), "two different axes"),
+        (lambda x: np.diag(x), "3 dimensions"),
+        (lambda x: np.piecewise(x, [x > 1], [1, 2, 3]), "1 conditions and 3 functions"),
+        (lambda x: np.piecewise(x, [[True, False]], [1]), "does not fit"),
+        (lambda x: np.polyfit([1, 2, 3], x, 1), "as long as y"),
+        (lambda x: np.polyfit(x[0, 0], x[0], 1), "in memory"),
+        (lambda x: np.polyfit([1, 2, 3], x[0], 1, w=[1, 2]), "shape of x"),
+        (lambda x: np.apply_along_axis(np.sum, 0, x[:, :0]), "no line"),
+        (lambda x: np.resize(x, (-1, 2)), "negative"),
+        (lambda x: np.packbits(x), "integers or bools"),
+        (lambda x: np.unpackbits(x), "uint8"),
+        (lambda x: np.unpackbits(np.astype(x, np.uint8), 0, count=-99), "no more than 24"),
+        (lambda x: np.packbits(x > 0, bitorder="x"), "'big' or 'little'"),
+        (lambda x: np.pad(x, 1, "mean", stat_length=0), "at least 1"),
+        (lambda x: np.pad(x, 1, "mean", end_values=0), "no meaning"),
+        (lambda x: np.pad(x, [1, 2, 3], "mean"), "one for each of 3 axes"),
+        (lambda x: np.pad(x, 1.5, "mean"), "of ints"),
+        (lambda x: np.pad(x, -1, "mean"), "negative"),
+        (lambda x: np.pad(x[:0], 1, "mean"), "no element"),
+        (lambda x: np.pad(x[:0], 1, "linear_ramp"), "no element"),
+        (lambda x: np.pad(x, 1, "reflect", reflect_type="x"), "'even' or 'odd'"),
+        (lambda x: np.linalg.inv(x[:2, :2]), "must be square"),
+        (lambda x: np.linalg.solve(x[0], np.float64(3)), "np.linalg.solve of shapes"),
+        (lambda x: np.linalg.multi_dot([x[0]]), "at least two"),
+        (lambda x: np.linalg.multi_dot([x, x]), "matrices"),
+        (lambda x: np.linalg.matrix_rank(x, 1.0, rtol=1.0), "not both"),
+        (lambda x: np.fmax.reduce(x[:0]), "give initial="),
+        (lambda x: np.fmax.reduce(x, where=x > 1), "give initial="),
+        (lambda x: np.std(x, mean=1.0, ddof=1, correction=2), "give one of them"),
+        (lambda x: np.trim_zeros(x, "x"), "'f' for the front"),
+        (lambda x: np.trim_zeros(x[0, 0, 0]), "no end"),
+        (lambda x: np.unique(x, axis=0), "leave it out"),
+        (lambda x: np.save(open("/dev/null", "wb"), x), "to a path"),  # noqa: SIM115
+        (lambda x: np.rollaxis(x, 0, 9), "start=9"),
+        (lambda x: np.repeat(x, [1, 2], 0), "2 numbers of repeats for 3 places"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_cannot_be_is_refused_when_it_is_asked_for(call: Callable[[Any], Any], match: str) -> None:
+    with pytest.raises(cf.ChunkflowError, match=match):
+        call(cf.open(X))
