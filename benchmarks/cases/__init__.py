@@ -68,6 +68,11 @@ ROWS: dict[str, Row] = {
         gib=0.125,
         staged=True,
     ),
+    "made": Row(
+        *("numbers that are made on the device: integers, random ones, coordinates", "the library, in core"),
+        *("0.6 of it", "NumPy, CuPy, dask"),
+        gib=1,
+    ),
     "gpus": Row(
         "map, product and sum by a worker a GPU", "the GPUs", "-", "one GPU", gib=2, settings={"gpus": 0, "side": 0}
     ),

@@ -153,12 +153,48 @@ def _combined() -> Mapping[str, Operation]:
     }
 
 
+def _shaped() -> Mapping[str, Operation]:
+    return {
+        "tril": Operation(lambda xp, a: xp.tril(a)),
+        "pad by means": Operation(lambda xp, a: xp.pad(a, 1, "mean"), dask=False),
+        "repeat by counts": Operation(
+            lambda xp, a: xp.repeat(a, [i % 2 * 2 for i in range(a.shape[1])], axis=1), ("f4",), dask=False
+        ),
+        "delete": Operation(lambda xp, a: xp.delete(a, slice(None, None, 9), axis=1), dask=False),
+        "fftshift": Operation(lambda xp, a: xp.fft.fftshift(a)),
+        "unwrap": Operation(lambda xp, a: xp.unwrap(a, axis=0), dask=False),
+        "std about means": Operation(
+            lambda xp, a: xp.sqrt(((a - xp.mean(a, axis=0)) ** 2).mean(axis=0)),
+            ours=lambda a, **o: _run(np.std(cf.open(a), axis=0, mean=a.mean(axis=0, keepdims=True)), **o),
+            dask=False,
+        ),
+        "packbits": Operation(
+            lambda xp, a: xp.packbits(a > 4),
+            ours=lambda a, **o: _run(np.packbits(cf.open(a) > 4), **o),
+            dask=False,
+        ),
+        "piecewise": Operation(lambda xp, a: xp.piecewise(a, [a < 2, a > 6], [1, 2]), dask=False),
+        "inv of 16 x 16": Operation(lambda xp, m: xp.linalg.inv(m), ("stacked",), dask=False),
+        "det of 16 x 16": Operation(lambda xp, m: xp.linalg.det(m), ("stacked",), dask=False),
+        "masked mean, axis 0": Operation(
+            lambda xp, a: xp.nanmean(a, axis=0),
+            ("holes",),
+            ours=lambda a, **o: np.ma.getdata(_run(np.mean(cf.masked_invalid(a), axis=0), **_in_memory(o))),
+        ),
+    }
+
+
+def _in_memory(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != "out"}
+
+
 GROUPS = {
     "reductions": _reductions,
     "elements": _elements,
     "moved": _moved,
     "ordered": _ordered,
     "combined": _combined,
+    "shaped": _shaped,
 }
 
 
@@ -178,6 +214,7 @@ class Data:
             "half": lambda: x[: max(1, len(x) // 2)],
             "fortran": lambda: np.asfortranarray(x),
             "strided": lambda: np.concatenate((x, x), axis=-1)[..., ::2],
+            "stacked": lambda: x.reshape(-1)[: x.size // 256 * 256].reshape(-1, 16, 16) + 40 * np.eye(16, dtype="f4"),
             "matrix": lambda: x.reshape(-1)[: (side := int(min(x.size, 1 << 24) ** 0.5)) ** 2].reshape(side, side),
         }[name]()
 

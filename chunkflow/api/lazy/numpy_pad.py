@@ -94,40 +94,54 @@ def _joined(parts: list[Any], axis: int) -> Any:
     return join.concatenate(kept, axis) if len(kept) > 1 else kept[0] if kept else parts[0]
 
 
+def _places(x: Any, axis: int) -> Any:
+    """The places along an axis, shaped to go along it."""
+    return integers(type(x), 0, x.shape[axis])[(slice(None), *(None,) * (x.ndim - axis - 1))]
+
+
+def _check_elements(x: Any, widths: list[tuple[int, int]]) -> None:
+    for axis, (n, pair) in enumerate(zip(x.shape, widths, strict=True)):
+        if not n and any(pair):
+            raise ArgumentError(f"axis {axis} has no element to pad it with")
+
+
 def _with_statistics(x: Any, widths: list[tuple[int, int]], statistic: Any, given: Any) -> Any:
+    _check_elements(x, widths)
     lengths = [(None, None)] * x.ndim if given is None else _pairs("stat_length", given, x.ndim)
+    found = join.pad(x, widths)
     for axis, ((before, after), own) in enumerate(zip(widths, lengths, strict=True)):
         n = x.shape[axis]
-        if not n and before + after:
-            raise ArgumentError(f"axis {axis} has no element to pad it with")
         first, last = (n if length is None else min(operator.index(length), n) for length in own)
-        if min(first, last) < 1 and n:
+        if n and min(first, last) < 1:
             raise ArgumentError(f"stat_length={given!r} must be at least 1")
+        if not before + after:
+            continue
         sides = []
-        for number, part in ((before, slice(0, first)), (after, slice(n - last, n))):
-            found = statistic(_part(x, axis, part), axis=axis, keepdims=True)
-            found = mapped(np.rint, found) if x.dtype.kind in "iu" and found.dtype.kind == "f" else found
-            found = numpy_functions.astype(found, x.dtype)
-            shape = (*x.shape[:axis], number, *x.shape[axis + 1 :])
-            sides.append(numpy_functions.broadcast_to(found, shape))
-        x = _joined([sides[0], x, sides[1]], axis)
-    return x
+        for part in (slice(before, before + first), slice(before + n - last, before + n)):
+            value = statistic(_part(found, axis, part), axis=axis, keepdims=True)
+            value = mapped(np.rint, value) if x.dtype.kind in "iu" and value.dtype.kind == "f" else value
+            sides.append(numpy_functions.astype(value, x.dtype))
+        found = mapped(_between, found, *sides, _places(found, axis), start=before, stop=before + n)
+    return found
+
+
+def _between(block: Any, left: Any, right: Any, places: Any, start: int, stop: int) -> Any:
+    """A block from `start` to `stop`, and what comes on either side of it."""
+    return np.where(places < start, left, np.where(places >= stop, right, block))
 
 
 def _with_ramps(x: Any, widths: list[tuple[int, int]], given: Any) -> Any:
+    _check_elements(x, widths)
+    found = join.pad(x, widths)
     for axis, ((before, after), ends) in enumerate(zip(widths, _pairs("end_values", given, x.ndim), strict=True)):
-        if not x.shape[axis] and before + after:
-            raise ArgumentError(f"axis {axis} has no element to pad it with")
-        left = _ramp(_part(x, axis, slice(0, 1)), axis, before, ends[0])
-        right = _ramp(_part(x, axis, slice(-1, None)), axis, after, ends[1])
-        x = _joined([left, x, rearrange.flip(right, axis)], axis)
-    return x
-
-
-def _ramp(edge: Any, axis: int, number: int, end: Any) -> Any:
-    """Numbers from `end` on that lead to the edge, without it."""
-    places = integers(type(edge), 0, number)[(slice(None), *(None,) * (edge.ndim - axis - 1))]
-    return mapped(_linear, edge, places, end=end, number=number)
+        if before + after:
+            stop = before + x.shape[axis]
+            left, right = (_part(found, axis, slice(at, at + 1)) for at in (before, stop - 1))
+            places = _places(found, axis)
+            left = mapped(_linear, left, places, end=ends[0], number=before)
+            right = mapped(_linear, right, found.shape[axis] - 1 - places, end=ends[1], number=after)
+            found = mapped(_between, found, left, right, places, start=before, stop=stop)
+    return found
 
 
 def _linear(edge: Any, places: Any, end: Any, number: int) -> Any:

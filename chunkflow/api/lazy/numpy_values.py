@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,7 @@ from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.linalg import lstsq, product
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
+from chunkflow.api.reductions.request import reduced_axes
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.create import filled, integers
@@ -27,9 +29,9 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     """As `numpy.unwrap`."""
     (along,) = normalize_axes(axis, p.ndim, "axis")
     dtype = np.result_type(p.dtype, period)
-    steps = mapped(_correction, scan.diff(p, axis=along), discont=discont, period=period, dtype=dtype)
-    none = filled(type(p), (*p.shape[:along], min(p.shape[along], 1), *p.shape[along + 1 :]), np.zeros((), dtype))
-    return numpy_functions.astype(p + scan.cumsum(join.concatenate([none, steps], along), axis=along), dtype)
+    first = p[(*(slice(None),) * along, slice(1))]
+    steps = mapped(_correction, scan.diff(p, axis=along, prepend=first), discont=discont, period=period, dtype=dtype)
+    return numpy_functions.astype(p + scan.cumsum(steps, axis=along), dtype)
 
 
 def _correction(steps: Any, discont: float | None, period: float, dtype: np.dtype) -> Any:
@@ -155,6 +157,8 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     """As `numpy.packbits`."""
     if a.dtype.kind not in "biu":
         raise ArgumentTypeError(f"an array of {a.dtype}: bits are made of integers or bools")
+    if axis is None and a.ndim and a.shape[-1] % 8 == 0:  # no byte has bits of two lines
+        return numpy_functions.reshape(packbits(a, -1, bitorder), -1)
     x, along = (numpy_functions.reshape(a, -1), 0) if axis is None else (a, normalize_axes(axis, a.ndim, "axis")[0])
     missing = [(0, -n % 8 if axis == along else 0) for axis, n in enumerate(x.shape)]
     whole = join.pad(x, missing) if any(after for _, after in missing) else x
@@ -219,7 +223,9 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
         wanted = squares.dtype if dtype is None else np.dtype(dtype)
         counted = mapped(_is_number, a, where) if skips_nan else where
         total = sums.sum(squares, axis, wanted, keepdims, where=counted)
-        number = sums.sum(filled(type(a), a.shape, np.ones((), np.int64)), axis, keepdims=keepdims, where=counted)
+        number: Any = math.prod(a.shape[along] for along in reduced_axes(axis, a.ndim))
+        if counted is not True:
+            number = sums.sum(filled(type(a), a.shape, np.ones((), np.int64)), axis, keepdims=keepdims, where=counted)
         least = np.nan if skips_nan else 0  # of no more elements than that NumPy's two functions give NaN and infinity
         freedom = ddof if correction is None else correction
         found = mapped(_over, total, number, ddof=freedom, least=least, dtype=wanted)
