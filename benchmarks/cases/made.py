@@ -26,7 +26,7 @@ BLOCK = 1 << 22
 
 def cases(bench: Bench) -> Iterator[Case]:
     """One for each kind of numbers."""
-    number = int(bench.gib * 2**30) // 8 // BLOCK * BLOCK
+    number = max(1, int(bench.gib * 2**30) // 8 // BLOCK) * BLOCK
     side = math.isqrt(number)
     xp = bench.xp
     packages, missing = installed(DASK)

@@ -36,10 +36,10 @@ CASES: list[Case] = [
     *(case("reshape", x, -1) for x in SOME),
     *(case("reshape", x, (0, 3)) for x in (EMPTY, NOTHING, X)), case("reshape", EMPTY, (0, -1)),
     *(case("reshape", SCALAR, shape) for shape in ((), 1, (1, 1), -1, (2,))),
-    *(case("reshape", X, (27, 4), order).refused(ORDER, order in "FA" and order != "A") for order in ("C", "F", "Q")),
+    *(case("reshape", X, (27, 4), order) for order in ("C", "F", "Q")),
     case("reshape", X, (27, 4), "A").refused(ORDER),
     *(case("reshape", X, (27, 4), copy=copy) for copy in (None, True, False)),
-    *(case("ravel", x) for x in SOME), case("ravel", X, "C"), case("ravel", X, order="F").refused(ORDER),
+    *(case("ravel", x) for x in SOME), case("ravel", X, "C"), case("ravel", X, order="F"),
     *(case("squeeze", x) for x in (X[:1], X[:1, :1, :1], X, SCALAR, EMPTY, X[:0, :1])),
     *(case("squeeze", X[:1, :, :1], axis) for axis in (None, 0, -1, (0, 2), (), 1, 3, -4, (0, 0), (0, -3), "x", 1.5)),
     *(case("expand_dims", X, axis) for axis in (0, -1, 3, (0, 1), (0, -1), (-1, 0), 4, -5, (0, 0), (), None, "x", 1.5)),
@@ -99,7 +99,7 @@ CASES += [
     case("rot90", X, 1.5).refused("NumPy's versions differ in what they make of it"),
     *(case("rot90", X, 1, axes) for axes in ((0, 2), (2, 0), (-1, 0), (0, 0), (0, 3), (0,), (0, 1, 2), (0, -3))),
     *(case("roll", X, *shift) for shift in SHIFTS), *(case("roll", x, 1) for x in SOME),
-    case("roll", X, (1, 2)).refused("one shift of the flat array"), case("roll", X, 1.5, 0).refused("no int"),
+    case("roll", X, (1, 2)), case("roll", X, 1.5, 0).refused("no int"),
     *(case("roll", x, 2, 0) for x in (EMPTY, NOTHING, V)),
 ]  # fmt: skip
 
@@ -113,7 +113,7 @@ CASES += [
     *(case("repeat", X, 2, axis) for axis in (3, -4, 1.5, "x")),
     *(case("repeat", X, n, 0) for n in (2, np.int8(2))),
     *(case("repeat", X, n, 0).refused("no int") for n in (1.5, True)),
-    *(case("repeat", X, [1, 2, 0, 1], 0).refused(NUMBERS), case("repeat", X, [2], 0).refused(NUMBERS)),
+    *(case("repeat", X, [1, 2, 0, 1], 0), case("repeat", X, [2], 0)),
     *(case("repeat", x, 2, 0) for x in (EMPTY, NOTHING)), case("repeat", SCALAR, 2, 0).refused("there is no axis"),
     *(case("tile", X, reps) for reps in (1, 2, (2, 1), (1, 2, 3), (2, 1, 1, 2), [2], (), -1, 1.5, 0, (2, 0, 1))),
     *(case("tile", x, (2, 3)) for x in SOME),
@@ -182,12 +182,12 @@ MODES = (
     "x",
 )
 WIDTHS = (0, 1, (1, 2), ((1, 2), (0, 3), (2, 0)), ((1, 2),), [[1]], (1,), -1, ((1, 2), (3, 4)), 1.5, "x", None)
-OTHER_MODES = "modes that follow from neighbours at a fixed place"
 
 CASES += [
-    *(case("pad", X, 2, mode).refused(OTHER_MODES, mode in MODES[5:11]) for mode in MODES),
+    *(case("pad", X, 2, mode).refused_at_once(mode in MODES[5:]) for mode in MODES if mode not in ("empty", "x")),
+    case("pad", X, 2, "x"),
     *(case("pad", X, width) for width in WIDTHS), *(case("pad", X, width, "edge") for width in WIDTHS),
-    *(case("pad", X, width).refused("widths are in the axes' order") for width in ({0: 1}, {-1: (1, 2)})),
+    *(case("pad", X, width).refused_at_once() for width in ({0: 1}, {-1: (1, 2)})),
     *(case("pad", of("f8", (1, 2, 3)), 4, mode) for mode in MODES[:5]),
     *(case("pad", x, 1, mode) for x in (EMPTY, NOTHING, SCALAR) for mode in MODES[:5]),
     *(case("pad", x, 1, "constant", constant_values=fill)
@@ -197,7 +197,7 @@ CASES += [
       for fill in ((1, 2), ((1, 2), (3, 4), (5, 6)), [[1], [2], [3]], ((1, 2), (3, 4)))),
     *(case("pad", X, 1, mode, **more) for mode, more in (
         ("edge", {"constant_values": 9}), ("reflect", {"constant_values": 9}))),
-    *(case("pad", X, 1, mode, reflect_type=kind).refused("the only one is even")
+    *(case("pad", X, 1, mode, reflect_type=kind).refused_at_once()
       for mode in ("reflect", "symmetric") for kind in ("odd", "even")),
     *(case("pad", of(dtype), 1, "wrap") for dtype in DTYPES),
 ]  # fmt: skip

@@ -24,6 +24,9 @@ DEVICE = os.environ.get("CHUNKFLOW_DEVICE", "cpu")
 AMPLE = 64 << 20
 """A budget in which every array of the tables is one block. The other one is the smallest that will do."""
 
+AT_ONCE = "np's function of chunkflow.open(x) takes it"
+"""Why chunkflow's own functions, which run at once, refuse what NumPy's take of expressions."""
+
 KINDS = (
     *(np.exceptions.AxisError, np.linalg.LinAlgError, OverflowError, ZeroDivisionError, MemoryError),
     *(TypeError, ValueError),
@@ -57,6 +60,9 @@ class Case:
     liberty: str = ""
     cut: bool = True
     close: float = 64.0
+
+    def refused_at_once(self, when: bool = True) -> Case:
+        return self.refused(AT_ONCE, when, ways=("eager",))
 
     def refused(self, why: str, when: bool = True, *, ways: tuple[str, ...] = ("eager", "lazy")) -> Case:
         return replace(self, refusal=why, ways=ways) if when else self

@@ -42,6 +42,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **given: Any) -> Any
         raise ArgumentError(f"{', '.join(sorted(unknown))} has no meaning in mode={mode!r}: leave it out")
     check_eager("pad", pad_width=pad_width, **given)
     widths = _widths(pad_width, array.ndim)
+    if not widths:
+        return array
     if mode in STATISTICS:
         return _with_statistics(array, widths, STATISTICS[mode], given.get("stat_length"))
     if mode == "linear_ramp":

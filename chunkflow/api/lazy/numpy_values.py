@@ -228,7 +228,11 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
             number = sums.sum(filled(type(a), a.shape, np.ones((), np.int64)), axis, keepdims=keepdims, where=counted)
         least = np.nan if skips_nan else 0  # of no more elements than that NumPy's two functions give NaN and infinity
         freedom = ddof if correction is None else correction
-        found = mapped(_over, total, number, ddof=freedom, least=least, dtype=wanted)
+        if isinstance(number, int):
+            divisor = number - freedom if number > freedom else least
+        else:
+            divisor = mapped(_freedom, number, ddof=freedom, least=least)
+        found = mapped(_over, total, divisor, dtype=wanted)
         return np.sqrt(found) if root else found
 
     return call
@@ -243,6 +247,9 @@ def _is_number(block: Any, where: Any) -> Any:
     return (block == block) & where
 
 
-def _over(total: Any, number: Any, ddof: Any, least: float, dtype: np.dtype) -> Any:
-    freedom = number - ddof
-    return (total / np.where(freedom > 0, freedom, least)).astype(dtype)
+def _freedom(number: Any, ddof: Any, least: float) -> Any:
+    return np.where(number > ddof, number - ddof, least)
+
+
+def _over(total: Any, divisor: Any, dtype: np.dtype) -> Any:
+    return (total / divisor).astype(dtype)

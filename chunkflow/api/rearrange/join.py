@@ -149,7 +149,9 @@ def pad(
     array([3, 2, 1, 2, 3, 2, 1])
     """
     if mode not in MODES:
-        raise ArgumentError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}")
+        raise ArgumentError(
+            f"mode={mode!r} is unknown: use one of {', '.join(MODES)}. np.pad of chunkflow.open(x) has all of NumPy's"
+        )
     check_eager("pad", pad_width=pad_width, constant_values=constant_values)
     if mode != "constant" and np.any(np.asarray(constant_values) != 0):
         raise ArgumentError(f"constant_values={constant_values!r} has no meaning in mode={mode!r}: leave it out")

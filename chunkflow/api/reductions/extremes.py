@@ -275,7 +275,7 @@ def norm_kind(ord: Any, axis: Axis, axes: Axes) -> float:
             return 2.0
         reason = "has no meaning"
         if ord in (2, -2, "nuc"):  # from the squares, small singular values would be noise
-            reason = "needs singular values (the greatest is the root of the last of np.linalg.eigvalsh(cf.gram(x)))"
+            reason = "needs singular values, which np.linalg.norm of chunkflow.open(x) takes of whole matrices"
         raise ArgumentError(f"ord={ord!r} of a matrix {reason}: along two axes use None, 'fro', 1, -1, inf or -inf")
     if isinstance(ord, str):
         raise ArgumentError(f"ord={ord!r} has no meaning for vectors: use a number, inf or -inf, or two axes")

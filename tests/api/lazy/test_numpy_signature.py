@@ -76,7 +76,7 @@ def by_keyword(fn: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
     return places, named
 
 
-@pytest.mark.parametrize("fn", rows(SIGNED), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(SIGNED, 2), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_way_to_give_the_arguments(fn: Any) -> None:
     for expected, args, kwargs in calls(fn):
