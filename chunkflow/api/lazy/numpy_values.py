@@ -219,7 +219,8 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
             return reduce(a, axis, dtype, ddof, keepdims, where=where, correction=correction)
         if correction is not None and ddof:
             raise ArgumentError(f"ddof={ddof} and correction={correction} are the same: give one of them")
-        squares = mapped(_squares, a, mean)
+        away = (numpy_functions.astype(a, np.float64) if a.dtype.kind in "biu" else a) - mean
+        squares = mapped(_magnitudes, away) if away.dtype.kind == "c" else mapped(np.square, away)
         wanted = squares.dtype if dtype is None else np.dtype(dtype)
         counted = mapped(_is_number, a, where) if skips_nan else where
         total = sums.sum(squares, axis, wanted, keepdims, where=counted)
@@ -238,9 +239,8 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
     return call
 
 
-def _squares(block: Any, mean: Any) -> Any:
-    away = (block.astype(np.float64) if block.dtype.kind in "biu" else block) - mean
-    return away.real**2 + away.imag**2 if away.dtype.kind == "c" else away * away
+def _magnitudes(block: Any) -> Any:
+    return block.real**2 + block.imag**2
 
 
 def _is_number(block: Any, where: Any) -> Any:
