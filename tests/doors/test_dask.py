@@ -94,7 +94,7 @@ def test_results_are_numpys(name: str, place: Place) -> None:
     assert got.dtype == found.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("fn", rows(numpy_dispatch.FUNCTIONS, 2), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(numpy_dispatch.FUNCTIONS, 4), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
     for example in EXAMPLES[fn]:

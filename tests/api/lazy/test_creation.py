@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.devices import Place, everywhere, same
+from support.devices import Place, everywhere, on_cpu_and_gpu, same
 from support.examples import examples
 
 import chunkflow as cf
@@ -77,7 +77,7 @@ EXAMPLES: list[Callable[[Any], Any]] = [
 ]
 
 
-@everywhere
+@on_cpu_and_gpu
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_as_numpy(place: Place, number: int) -> None:
     call = EXAMPLES[number]

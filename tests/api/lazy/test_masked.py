@@ -325,7 +325,7 @@ def _with(value: float) -> Callable[[np.ndarray], Any]:
     return make
 
 
-@pytest.mark.parametrize("fn", rows(masked_functions.FUNCTIONS), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(masked_functions.FUNCTIONS, 2), ids=numpy_dispatch.name_of)
 def test_functions_do_not_see_what_is_masked(fn: Any) -> None:
     tried = 0
     for example in EXAMPLES[fn]:
@@ -340,7 +340,7 @@ def test_functions_do_not_see_what_is_masked(fn: Any) -> None:
     assert tried or fn in (np.extract, np.compress, np.all)  # whose examples mask the condition too
 
 
-@pytest.mark.parametrize("fn", rows(masked_functions.FUNCTIONS), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(masked_functions.FUNCTIONS, 2), ids=numpy_dispatch.name_of)
 def test_without_a_mask_functions_give_what_numpy_gives(fn: Any) -> None:
     for example in EXAMPLES[fn]:
         expected = example(**arrays(np.asarray))

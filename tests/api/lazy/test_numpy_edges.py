@@ -11,7 +11,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.devices import Place, everywhere, same
+from support.devices import Place, on_cpu_and_gpu, same
 from support.examples import examples
 
 import chunkflow as cf
@@ -53,7 +53,7 @@ CALLS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@everywhere
+@on_cpu_and_gpu
 @pytest.mark.parametrize("number", range(len(CALLS)))
 def test_as_numpy(place: Place, number: int) -> None:
     expected = np.asarray(CALLS[number](np.asarray))
