@@ -44,12 +44,13 @@ def test_few_are_tried_that_show_each_value(test: str, sides: tuple[int, ...], r
         assert len(found) == max(sides)
 
 
-def test_a_contract_is_tried_in_half_of_the_places(request: pytest.FixtureRequest) -> None:
+def test_a_contract_is_tried_in_a_third_of_the_places(request: pytest.FixtureRequest) -> None:
     found = tried(request, "test_of_places", ("a", "place"))
     if settings().max_examples >= settings.get_profile("thorough").max_examples:
         assert len(found) == SIDES[0] * len(CHECKING)
         return
     for a in range(SIDES[0]):
         places = [place for number, place in found if number == a]
-        assert places in (CHECKING[::2], CHECKING[1::2])
-    assert {str(place) for _, place in found} == {str(place) for place in CHECKING}, "both halves are tried"
+        assert places in [CHECKING[first::3] for first in range(3)]
+    tried_in = {str(place) for _, place in found}
+    assert len(tried_in) > len(CHECKING) // 3 + 1, "other places from test to test"
