@@ -29,6 +29,7 @@ from chunkflow.api.lazy.creation import (
 from chunkflow.api.lazy.masked import MaskedArray
 from chunkflow.api.lazy.masked_make import masked_array, masked_equal, masked_invalid, masked_where
 from chunkflow.api.lazy.open import from_dask, open
+from chunkflow.api.lazy.times import TimeArray
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.api.live import live
@@ -108,6 +109,7 @@ __all__ = [
     "Profile",
     "ReadError",
     "RechunkPlan",
+    "TimeArray",
     "Verification",
     "WriteError",
     "all",

@@ -17,6 +17,9 @@ class Compound(ABC):
 
     __slots__ = ()
 
+    storable: str
+    """What to give to a function that stores expressions of one array, for users."""
+
     @abstractmethod
     def parts(self) -> tuple[Lazy, ...]:
         """The expressions."""

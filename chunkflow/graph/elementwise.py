@@ -106,6 +106,8 @@ def argument(value: Any) -> Any:
     """An expression, a scalar or a source, as operations take it. Text could be a path: it is an `UnsupportedError`."""
     if isinstance(value, str | bytes | os.PathLike):
         raise UnsupportedError(f"{value!r} is no number and no array: chunkflow.open opens what lies under a path")
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        raise UnsupportedError(f"{value!r} is no number: beside it chunkflow.open makes an expression of times")
     if isinstance(value, Lazy) or is_scalar(value):
         return value
     if isinstance(value, Sequence):

@@ -14,6 +14,20 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 _KINDS = "biufc"
 
 
+class TimesError(ArgumentTypeError):
+    """An array of datetime64 or timedelta64 where numbers are wanted: `dtype` is its own."""
+
+    def __init__(self, name: str, dtype: np.dtype) -> None:
+        super().__init__(
+            f"{name} has dtype {dtype}, and numbers are wanted: chunkflow.open(array) makes an expression of times, "
+            f"and array.view('i8') has numbers that count in {np.datetime_data(dtype)[0]} (NaT is the lowest)"
+        )
+        self.name, self.dtype = name, dtype
+
+    def __reduce__(self) -> Any:
+        return TimesError, (self.name, self.dtype)
+
+
 def numeric_dtype(dtype: Any, name: str) -> np.dtype:
     """`dtype` in native byte order.
 
@@ -38,6 +52,8 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
         raise ArgumentTypeError(
             f"{name} has dtype {dtype!r}, which is not a NumPy dtype: pass it as a NumPy array"
         ) from None
+    if found.kind in "mM":
+        raise TimesError(name, found)
     if found.kind not in _KINDS:
         raise ArgumentTypeError(
             f"{name} has dtype {found}: only booleans, integers, floats and complex numbers can be processed"
@@ -71,9 +87,6 @@ def _check_unmasked(values: Iterable[Any]) -> None:
 
 def _as_numbers(dtype: np.dtype) -> str:
     """How an array of another dtype is given as numbers, as the end of a sentence; empty if there is no way."""
-    if dtype.kind in "mM":
-        unit = np.datetime_data(dtype)[0]
-        return f". Pass x.view('i8'), whose numbers count in {unit} (NaT is the lowest)"
     if dtype.names:
         names = ", ".join(map(repr, dtype.names))
         return f". Pass one field, as x[{dtype.names[0]!r}] (its fields: {names})"

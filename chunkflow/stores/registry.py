@@ -24,6 +24,7 @@ from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.paths import absolute, hdf5_named, hdf5_parts
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
+from chunkflow.stores.times import Counts
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
 from chunkflow.system.deferred import at
 
@@ -306,6 +307,8 @@ def named_source(obj: Any) -> Any:
     """
     if isinstance(obj, Stored | str):
         return obj
+    if isinstance(obj, Counts):
+        return Counts(named_source(obj.held), obj.times)
     if _is_hdf5_dataset(obj):
         return at("chunkflow.stores.hdf5.facts:path_of")(obj)
     if _is_zarr_array(obj):

@@ -34,9 +34,20 @@ from chunkflow.graph.nodes import Lazy, remembered, source_of
 from chunkflow.graph.unasked import check_unasked
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.stores import NewArray
+from chunkflow.stores.times import is_time
+from chunkflow.system.deferred import at
+
+times_called = at("chunkflow.api.lazy.times:called")
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 """Versions of the array API standard."""
+
+
+def _computed(ufunc: Callable[..., Any], *args: Any) -> Any:
+    """What a ufunc gives of an expression of numbers and something else: of times where that is one."""
+    if any(map(is_time, args)):
+        return times_called(ufunc, args)
+    return mapped(ufunc, *args)
 
 
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
@@ -48,14 +59,14 @@ def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
 
 def _binary(ufunc: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        return NotImplemented if _defers(other) else mapped(ufunc, self, other)
+        return NotImplemented if _defers(other) else _computed(ufunc, self, other)
 
     return method
 
 
 def _reflected(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        return NotImplemented if _defers(other) else mapped(ufunc, other, self)
+        return NotImplemented if _defers(other) else _computed(ufunc, other, self)
 
     return method
 
@@ -220,6 +231,8 @@ class Array(Collection):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if first_compound((*inputs, *kwargs.values())) is not None:
             return NotImplemented
+        if method == "__call__" and any(map(is_time, inputs)):
+            return times_called(ufunc, inputs, kwargs)
         return numpy_dispatch.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -174,7 +174,7 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
     for array in listed:
         if isinstance(array, Compound):
             raise ArgumentTypeError(
-                f"store takes expressions of one array each, not {array!r}: give filled(value), or data and mask"
+                f"store takes expressions of one array of numbers each, not {array!r}: give {array.storable}"
             )
         if not isinstance(array, Lazy):
             raise ArgumentTypeError(

@@ -27,6 +27,7 @@ class Masked(Compound):
     """Two expressions of one shape: elements, and whether each is masked."""
 
     __slots__ = ("_elements", "_fill_value", "_hidden")  # other names than numpy.ma looks for
+    storable = "x.filled(value), or x.data and x.mask, or use x.to_zarr(path)"
 
     def __init__(self, data: Array, mask: Array, fill_value: Any = None) -> None:
         if mask.dtype != bool:

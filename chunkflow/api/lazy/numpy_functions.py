@@ -24,6 +24,7 @@ from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
 from chunkflow.kernels.map import is_scalar
+from chunkflow.system.deferred import at
 
 Function = Callable[..., Any]
 
@@ -42,6 +43,8 @@ def beginning(reduce: Function, ufunc: np.ufunc) -> Function:
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     """Elements in another dtype."""
     wanted = np.dtype(dtype).newbyteorder("=")
+    if wanted.kind in "mM" and x.dtype.kind in "biuf":
+        return at("chunkflow.api.lazy.times:times_of")(x, wanted, **kwargs)
     if wanted.kind not in "biufc":
         raise UnsupportedError(f"astype({dtype!r}) of an expression: its elements are numbers; compute() first")
     casting = kwargs.pop("casting", "unsafe")

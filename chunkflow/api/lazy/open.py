@@ -10,12 +10,16 @@ import numpy as np
 
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.masked import MaskedArray
+from chunkflow.api.lazy.times import TimeArray
+from chunkflow.api.lazy.times_decode import decoded_times
 from chunkflow.core.spec import default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.nodes import SourceNode, node_of
 from chunkflow.stores import is_dask_array, is_labelled, open_source
 from chunkflow.stores.cf import coding_of, decoded
+from chunkflow.stores.cf_times import time_coding
+from chunkflow.stores.checks import TimesError
 from chunkflow.stores.foreign.xarray import held
 from chunkflow.stores.registry import stored
 
@@ -35,7 +39,8 @@ def open(
     decode : {"cf", "raw"}, optional
         Of a path, whose array has attributes of the CF conventions that change what its numbers mean (``scale_factor``,
         ``add_offset``, ``_FillValue``, ``missing_value``, ``_Unsigned``): "cf" gives the values, with NaN for what is
-        missing, as xarray does; "raw" the stored numbers. By default these are given, with a `CodingWarning`.
+        missing, as xarray does; "raw" the stored numbers. By default these are given, with a `CodingWarning`. With
+        "cf" numbers with units such as "days since 1900-01-01" are times.
     missing : {"fill", "error"}, optional
         Of a path: whether chunks that are not stored read as the array's fill value, as zarr and HDF5 have it, or are a
         `ReadError`. Many programs store no chunks that hold nothing else. By default they read as the fill value, but a
@@ -44,8 +49,8 @@ def open(
     Returns
     -------
     Array
-        To be used as a NumPy array is. Of a masked array, NumPy's or dask's, a `MaskedArray`. Of an xarray.DataArray or
-        Variable, the same with an `Array` as its data.
+        To be used as a NumPy array is. Of a masked array, NumPy's or dask's, a `MaskedArray`; of datetime64 or
+        timedelta64 a `TimeArray`. Of an xarray.DataArray or Variable, the same with an `Array` as its data.
 
     Raises
     ------
@@ -76,10 +81,19 @@ def open(
         return MaskedArray.of(source)
     if is_dask_array(source) and isinstance(source._meta, np.ma.MaskedArray):
         return _masked_dask(source)
-    return source if isinstance(source, Array | MaskedArray) else Array(SourceNode(source))
+    if isinstance(source, Array | MaskedArray | TimeArray):
+        return source
+    try:
+        return Array(SourceNode(source))
+    except TimesError as error:
+        if (times := TimeArray.of(source, error.dtype)) is None:
+            raise ArgumentTypeError(
+                f"{error.name} has dtype {error.dtype}, which is read from an open dataset: give h5py.File(path)[name]"
+            ) from None
+        return times
 
 
-def _decoded(path: Any, decode: str, missing: str | None) -> Array:
+def _decoded(path: Any, decode: str, missing: str | None) -> Any:
     """The array of a path, as it is stored or decoded."""
     if decode not in ("cf", "raw"):
         raise ArgumentError(f"decode={decode!r} is unknown: 'cf' applies attributes of the CF conventions, 'raw' none")
@@ -87,11 +101,14 @@ def _decoded(path: Any, decode: str, missing: str | None) -> Array:
     found = Array(SourceNode(as_stored))
     with closing(open_source(as_stored)) as source:
         how = coding_of(source) if decode == "cf" else None
+        times = time_coding(getattr(source, "attributes", {}), source.spec.name) if decode == "cf" else None
         if decode == "cf" and (short := getattr(source, "short", "")):
             raise UnsupportedError(
                 f"{source.spec.name}: {short}, and to netCDF the others are missing values, which are not made here: "
                 "open it with xarray, or as it is stored with decode='raw'"
             )
+    if times is not None:
+        return decoded_times(found, how, times)
     return found if how is None else applied(decoded, (found,), {}, dict(vars(how)))
 
 

@@ -523,6 +523,8 @@ def _filled(result: np.dtype, fill: Any, default: Any) -> tuple[np.dtype, Any]:
     if result.kind == "b" and value.dtype.kind != "b":
         return np.result_type("i8", value.dtype), fill
     if result.kind in "iu" and value.dtype.kind in "iu":
+        if np.iinfo(result).min <= int(value) <= np.iinfo(result).max:
+            return result, fill
         wide = np.result_type(result, np.min_scalar_type(fill))
         if wide.kind == "f":  # it would round integers beyond 2**53
             raise ArgumentError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from chunkflow.stores.file.new_file import NewFileSink, NewFileTarget, is_fortra
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.identity import Guard
 from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.times import counts_dtype
 from chunkflow.system.files import open_regular
 
 
-def open_npy(path: str) -> FileSource:
-    """Source of a ``.npy`` file.
+def open_npy(path: str, *, times: np.dtype | None = None) -> FileSource:
+    """Source of a ``.npy`` file. Elements of the dtype `times` are read as integers.
 
     Raises
     ------
@@ -35,6 +37,8 @@ def open_npy(path: str) -> FileSource:
     path = os.path.abspath(path)
     guard = Guard.of_files(path, path)
     array = described(path)
+    if times is not None:
+        array = replace(array, dtype=counts_dtype(array.dtype, times, path))
     numeric_dtype(array.dtype, path)
     return FileSource(array, guard)
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ from chunkflow.stores.zarr.metadata import direct
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.stores.zarr.open_remote import open_url
 from chunkflow.stores.zarr.shards import Shards
+from chunkflow.stores.zarr.times import counted
 
 try:
     from zarr.buffer import cpu as _buffers
@@ -65,8 +67,8 @@ METADATA = ("zarr.json", ".zarray")
 """Files of metadata. Every array's folder holds one of them."""
 
 
-def open_zarr(path: str) -> ZarrSource:
-    """Source of the zarr array in a directory.
+def open_zarr(path: str, *, times: np.dtype | None = None) -> ZarrSource:
+    """Source of the zarr array in a directory. Elements of the dtype `times` are read as integers.
 
     Raises
     ------
@@ -85,7 +87,7 @@ def open_zarr(path: str) -> ZarrSource:
     guard = _folder_guard(path)
     with translated(ReadError, f"cannot open the zarr array {path}", path):
         try:
-            array = _described(path)
+            array = _described(path, partial(counted, times=times, name=path))
         except ValueError as error:
             if "data type" not in str(error):
                 raise
@@ -93,13 +95,19 @@ def open_zarr(path: str) -> ZarrSource:
     return ZarrSource(array, guard)
 
 
-def open_zarr_url(url: str) -> ZarrSource:
-    """Source of the zarr array behind a URL."""
-    return ZarrSource(open_url(url))
+def open_zarr_url(url: str, *, times: np.dtype | None = None) -> ZarrSource:
+    """Source of the zarr array behind a URL. Elements of the dtype `times` are read as integers."""
+    return ZarrSource(open_url(url, partial(counted, times=times, name=url)))
 
 
-def _described(path: str) -> AnyArray:
-    """The array that files describe.
+def open_times(array: AnyArray, times: np.dtype) -> ZarrSource:
+    """Source of an array of the dtype `times`, which is read as integers."""
+    metadata = counted(array.metadata.to_dict(), times, _location(array))
+    return ZarrSource(zarr.Array.from_dict(array.store_path, metadata))
+
+
+def _described(path: str, as_read: Callable[[Any], dict[str, Any]]) -> AnyArray:
+    """The array that files describe, by metadata `as_read`.
 
     Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later. What it says is
     checked before zarr sees it.
@@ -107,6 +115,7 @@ def _described(path: str) -> AnyArray:
     found = [read_document(file) for name in METADATA if os.path.isfile(file := os.path.join(path, name))]
     # What became part of a group of the other format may have that group's metadata too.
     arrays = [each for each in found if not isinstance(each, dict) or each.get("node_type", "array") == "array"]
+    arrays = [as_read(each) if isinstance(each, dict) else each for each in arrays]
     for metadata in arrays:
         check_metadata(metadata, path)
     if len(arrays) != 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,8 +25,8 @@ GROUPS = ("zarr.json", ".zgroup", ".zmetadata")
 MOST_LISTED = 50
 
 
-def open_url(url: str) -> zarr.Array[Any]:
-    """The zarr array behind a URL.
+def open_url(url: str, as_read: Callable[[Any], dict[str, Any]]) -> zarr.Array[Any]:
+    """The zarr array behind a URL, by metadata `as_read`.
 
     Raises
     ------
@@ -49,6 +49,7 @@ def open_url(url: str) -> zarr.Array[Any]:
                 raise ArgumentError(f"{url} is a zarr group: add the name of one of its arrays{_members(url)}")
             else:
                 raise SourceNotFoundError(f"there is no zarr array at {url}{_others(url)}")
+        metadata = as_read(metadata)
         check_metadata(metadata, url)
         return zarr.Array.from_dict(StorePath(store), metadata)
     except ChunkflowError:

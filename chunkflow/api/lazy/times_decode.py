@@ -1,0 +1,42 @@
+"""Stored numbers that stand for times, by the CF conventions, as expressions of times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.times import TimeArray
+from chunkflow.api.lazy.times_ufuncs import whole
+from chunkflow.api.lazy.times_units import SECONDS
+from chunkflow.graph.elementwise import applied
+from chunkflow.stores.cf import CfCoding, decoded
+from chunkflow.stores.cf_times import TimeCoding
+from chunkflow.stores.times import NAT
+
+FINEST_OF_FLOATS = "us"
+"""Unit of times that are stored as floats: double precision tells no finer differences a century from its epoch."""
+
+
+def decoded_times(stored: Array, how: CfCoding | None, times: TimeCoding) -> TimeArray:
+    """The times of stored numbers; NaT where `how` says that they are missing."""
+    unit = np.datetime_data(times.dtype)[0]
+    if stored.dtype.kind in "iu" and (how is None or (how.scale is None and how.offset is None and not how.unsigned)):
+        counts: Any = stored.astype("i8")
+        for value in () if how is None else how.missing:
+            counts = np.where(stored == value, NAT, counts)
+    else:
+        values = stored if how is None else applied(decoded, (stored,), {}, dict(vars(how)))
+        finer = unit if unit == "ns" else FINEST_OF_FLOATS
+        many = int(SECONDS[unit] / SECONDS[finer])
+        below = np.floor(values)
+        # The whole units and the rest by themselves: their product has more digits than a double.
+        rest = np.rint((values - below) * many)
+        found = TimeArray(whole(below), f"m8[{unit}]").astype(f"m8[{finer}]") + TimeArray(whole(rest), f"m8[{finer}]")
+        counts, unit = found.view("i8"), finer
+    span = TimeArray(counts, f"m8[{unit}]")
+    if times.since is None:
+        return span
+    coarse = times.since.astype(f"M8[{unit}]")
+    return span + (coarse if coarse == times.since else times.since)  # type: ignore[no-any-return]

@@ -1,0 +1,512 @@
+"""NumPy's functions, and chunkflow's operations, of times: a row of the table says what becomes of the integers.
+
+NaT is what NaN is among floats: it is the result of a reduction that meets it, it comes last in any order, and the
+functions with "nan" before their name leave it out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.lazy import numpy_dispatch
+from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.numpy_signature import bound, check_taken
+from chunkflow.api.lazy.times_parts import WAYS_OUT, Times, counts_in, has_times, operand, same_unit, seen
+from chunkflow.api.lazy.times_ufuncs import key, unkey
+from chunkflow.api.lazy.times_units import is_nat
+from chunkflow.api.reductions import extremes, sums
+from chunkflow.api.statistics import group_reduce, histogram, unique
+from chunkflow.core.axes import normalize_axes
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, refused_by
+from chunkflow.stores.times import NAT
+
+Function = Callable[..., Any]
+Handler = Callable[[Function, list[Any], dict[str, Any]], Any]
+"""Given a function for expressions of integers, the arguments that have no default, and the others by name."""
+
+LATEST = -NAT - 1
+"""The key of NaT."""
+
+
+def _refusal(name: str, why: str = "is not supported") -> UnsupportedError:
+    return UnsupportedError(f"{name} of times {why}: {WAYS_OUT}")
+
+
+def _only(places: Sequence[Any], at: int = 0) -> Times:
+    """The one argument of times, which has this place."""
+    if not isinstance(places[at], Times) or has_times([*places[:at], *places[at + 1 :]]):
+        raise UnsupportedError(f"an argument is of times that must not be: {WAYS_OUT}")
+    found: Times = places[at]
+    return found
+
+
+def _first(values: Any) -> Times:
+    """The first expression of times in lists of arguments: there is one."""
+    found = [v if isinstance(v, Times) else _first(v) for v in values if has_times(v)]
+    return found[0]
+
+
+# -- Moved, joined, chosen -------------------------------------------------------------------------------------------
+
+
+def _moved(at: int) -> Handler:
+    """The integers are moved; `at` is the place of the array among the arguments."""
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = _only(places, at)
+        return x.kept(ours(*places[:at], *x.parts(), *places[at + 1 :], **named))
+
+    return call
+
+
+def _alike(*at: int) -> Handler:
+    """Several arrays, in these places or in all, come to one unit, which is the result's."""
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        if named.keys() & {"dtype", "casting"}:
+            raise _refusal("joining", "takes no dtype=: x.astype(unit) converts each before")
+        mine = at or range(len(places))
+        counts, dtype = same_unit(_leaves([places[i] for i in mine]))
+        changed = iter(counts)
+        given = [_rebuilt(value, changed) if i in mine else counts_in(value) for i, value in enumerate(places)]
+        return _of(_first(places), dtype)(ours(*given, **named))
+
+    return call
+
+
+def _of(x: Times, dtype: np.dtype) -> Callable[[Any], Any]:
+    """Makes expressions of counts, or of lists of them."""
+
+    def make(counts: Any) -> Any:
+        return type(counts)(map(make, counts)) if isinstance(counts, list | tuple) else type(x)(counts, dtype)
+
+    return make
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Arrays in lists of lists."""
+    return [leaf for each in value for leaf in _leaves(each)] if isinstance(value, list | tuple) else [value]
+
+
+def _rebuilt(value: Any, leaves: Any) -> Any:
+    """Lists of lists with other arrays in them."""
+    return type(value)(_rebuilt(each, leaves) for each in value) if isinstance(value, list | tuple) else next(leaves)
+
+
+def _filled_like(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    x, *value = places
+    if "dtype" in named:
+        return ours(*x.parts(), *value, **named)
+    return x.kept(ours(*x.parts(), *(operand(each).to(x.dtype) for each in value), **named))
+
+
+def _padded(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    x = _only(places)
+    if named.get("mode", "constant") in ("mean", "median", "linear_ramp"):
+        raise _refusal("np.pad", "has no mode of means: another mode")
+    if "constant_values" in named:
+        values = np.asarray(named["constant_values"])
+        named = named | {"constant_values": operand(values).to(x.dtype)}
+    return _moved(0)(ours, places, named)
+
+
+def _compared(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Tests of several arrays of times in one unit, with what is in memory among them."""
+    counts, _ = same_unit(places)
+    return ours(*counts, **named)
+
+
+# -- Ordered ---------------------------------------------------------------------------------------------------------
+
+
+def _by_key(back: bool) -> Handler:
+    """By the order in which NaT is last; what comes `back` are keys."""
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = _only(places)
+        found = ours(key(*x.parts()), *places[1:], **named)
+        return x.kept(unkey(found)) if back else found
+
+    return call
+
+
+def _by_count(back: bool) -> Handler:
+    """By the order in which NaT is first."""
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = _only(places)
+        found = ours(*x.parts(), *places[1:], **named)
+        return x.kept(found) if back else found
+
+    return call
+
+
+def _extreme(ours: Function, *, keyed: bool) -> Handler:
+    """An extreme by either order, of which `initial` is a time."""
+
+    def call(_: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = _only(places)
+        if "initial" in named:
+            value = operand(named["initial"]).to(x.dtype)
+            named = named | {"initial": key(value) if keyed else value}
+        found = ours(key(*x.parts()) if keyed else x.parts()[0], **named)
+        return x.kept(unkey(found) if keyed else found)
+
+    return call
+
+
+_MIN, _MAX = _extreme(extremes.min, keyed=False), _extreme(extremes.max, keyed=True)
+_NANMIN, _NANMAX = _extreme(extremes.min, keyed=True), _extreme(extremes.max, keyed=False)
+
+
+def _spread(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    return _MAX(ours, places, named) - _MIN(ours, places, named)
+
+
+def _distinct(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    x = _only(places)
+    if named.keys() & {"equal_nan", "axis"}:
+        raise _refusal("unique", "takes no equal_nan= and no axis=: NaT is one value")
+    found = ours(key(*x.parts()), **named)
+    if isinstance(found, tuple):
+        return (seen(unkey(found[0]), x.dtype), *found[1:])
+    return seen(unkey(found), x.dtype)
+
+
+def _searched(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    (table, values), _ = same_unit(places)
+    return ours(key(table), key(values), **named)
+
+
+def _digitized(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    return _searched(ours, places, named)
+
+
+def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """NaT is equal to none."""
+    if named.keys() - {"invert", "assume_unique"}:
+        raise _refusal("np.isin", "takes assume_unique= and invert= alone")
+    (x, tests), _ = same_unit(places)
+    if isinstance(tests, Array):
+        raise _refusal("np.isin", "needs the values that are looked for in memory")
+    tests = np.atleast_1d(tests)
+    return ours(x, tests[tests != NAT], **named)
+
+
+def _counted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """A histogram with edges of times; NaT is in no bin."""
+    bins = named.pop("bins", None)
+    if bins is None or np.ndim(bins) != 1:
+        raise _refusal("a histogram", f"needs its edges as an array of times, not bins={bins!r}")
+    if named.keys() & {"range", "density"}:
+        raise _refusal("a histogram", "takes no range= and no density=: its edges say all")
+    edges = np.asarray(bins)
+    (x, counts), _ = same_unit([*places, edges])
+    if isinstance(x, Array) and bool(np.any(counts == NAT)):
+        raise ArgumentError(f"bins={bins!r}: NaT is no edge")
+    found, _ = ours(x, bins=counts, **named)
+    return found, edges
+
+
+# -- Sums and means --------------------------------------------------------------------------------------------------
+
+
+def _lines(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments that say which elements are reduced."""
+    return {name: named[name] for name in ("axis", "keepdims", "where") if name in named}
+
+
+def _is_span(x: Times, name: str) -> None:
+    if x.dtype.kind != "m":
+        raise ArgumentTypeError(f"{name} of {x.dtype}: times have no sum; their differences, of timedelta64, have one")
+
+
+def _summed(skips: bool) -> Handler:
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = _only(places)
+        _is_span(x, "a sum")
+        if strange := named.keys() - {"axis", "keepdims", "where"}:
+            raise _refusal("a sum", f"takes no {', '.join(sorted(strange))}")
+        (counts,) = x.parts()
+        missing = is_nat(counts)
+        total = sums.sum(np.where(missing, 0, counts), **named)
+        return x.kept(total if skips else np.where(extremes.any(missing, **named), NAT, total))
+
+    return call
+
+
+def _accumulated(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    x = _only(places)
+    _is_span(x, "a sum")
+    (counts,) = x.parts()
+    missing = is_nat(counts)
+    total = ours(np.where(missing, 0, counts), **named)
+    met = ours(missing.astype("i8"), **named)
+    return x.kept(np.where(met > 0, NAT, total))
+
+
+def _mean(skips: bool) -> Handler:
+    """The mean, exact but for the last step, which rounds towards zero as NumPy's of timedelta64 does."""
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = _only(places)
+        if strange := named.keys() - {"axis", "keepdims", "where"}:
+            raise _refusal("a mean", f"takes no {', '.join(sorted(strange))}")
+        (counts,) = x.parts()
+        given = named.get("axis")
+        axes = range(len(x.shape)) if given is None else normalize_axes(given, len(x.shape), "axis")
+        most = math.prod(x.shape[axis] for axis in axes)
+        there = ~is_nat(counts)
+        number = sums.sum(there, dtype="i8", **named)
+        bits, parts = _parts(np.where(there, counts, 0), most)
+        found = _quotient([sums.sum(part, dtype="i8", **named) for part in parts], number, bits)
+        if skips:
+            lost = number == 0
+        elif "where" in named:
+            lost = (number == 0) | ~extremes.all(there, **named)
+        else:
+            lost = number != (most or -1)
+        return x.kept(np.where(lost, NAT, found))
+
+    return call
+
+
+def _parts(counts: Any, most: int) -> tuple[int, list[Any]]:
+    """Integers as parts of so many bits, the highest first: the sums of `most` of them do not overflow."""
+    bits, lower = (32, 1) if most < 1 << 30 else (22, 2)
+    if most >= 1 << 40:
+        raise _refusal("a mean", f"takes fewer than 2^40 elements, not {most}: the means of parts")
+    low = (1 << bits) - 1
+    return bits, [counts >> lower * bits, *(counts >> i * bits & low for i in reversed(range(lower)))]
+
+
+def _quotient(totals: Sequence[Any], number: Any, bits: int) -> Any:
+    """The sum, given by the sums of its parts, divided by a number: long division, whose digits have so many bits."""
+    divisor = np.maximum(number, 1)
+    found: Any = 0
+    rest: Any = 0
+    for total in totals:
+        dividend = rest * (1 << bits) + total
+        found = found * (1 << bits) + dividend // divisor
+        rest = dividend % divisor
+    return found + ((rest != 0) & (found < 0))
+
+
+def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    x: Any = _only(places)
+    if named.keys() & {"prepend", "append"}:
+        raise _refusal("diff", "takes no prepend= and append=: join them before")
+    (along,) = normalize_axes(named.get("axis", -1), len(x.shape), "axis")
+    before = (slice(None),) * along
+    for _ in range(named.get("n", 1)):
+        x = x[(*before, slice(1, None))] - x[(*before, slice(None, -1))]
+    return x
+
+
+def _clipped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    x, low, high = [*places, None, None][:3]
+    low, high = named.get("min", named.get("a_min", low)), named.get("max", named.get("a_max", high))
+    found = x if low is None else np.maximum(x, low)
+    return found if high is None else np.minimum(found, high)
+
+
+def _equal(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    one, other = places
+    if one.shape != np.shape(other):
+        return False
+    same = np.equal(one, other)
+    if named.get("equal_nan"):
+        same = same | (np.isnat(one) & np.isnat(other))
+    return extremes.all(same)
+
+
+# -- Groups ----------------------------------------------------------------------------------------------------------
+
+
+def _grouped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Groups of times, and groups by times."""
+    values, *by, func = places
+    expected = named.pop("expected_groups", None)
+    wanted = list(expected) if isinstance(expected, tuple) and len(expected) == len(by) else [expected] * len(by)
+    keys, groups = zip(*(_key(*pair) for pair in zip(by, wanted, strict=True)), strict=True)
+    more = {"expected_groups": groups if len(by) > 1 else groups[0]}
+    names = [func] if isinstance(func, str) else list(func)
+    if isinstance(values, Times):
+        if strange := named.keys() & {"fill_value", "min_count", "dtype", "q", "ddof"}:
+            raise _refusal("groupby_reduce", f"takes no {', '.join(sorted(strange))}")
+        found, labels = _reduced_groups(values, names, lambda x, f, **o: ours(x, *keys, func=f, **more, **named, **o))
+    else:
+        result, *labels = ours(values, *keys, func=names, **more, **named)
+        found = list(result) if isinstance(result, tuple) else [result]
+    told = (seen(n, b.dtype) if isinstance(b, Times) else n for n, b in zip(labels, by, strict=True))
+    return (found[0] if isinstance(func, str) else tuple(found), *told)
+
+
+def _key(by: Any, expected: Any) -> tuple[Any, Any]:
+    """A key's integers, and the groups that are expected among them."""
+    if not isinstance(by, Times):
+        return by, expected
+    if expected is None or np.ndim(expected) == 0:
+        raise _refusal("groupby_reduce", "as labels needs expected_groups=, an array of times")
+    return by.parts()[0], np.atleast_1d(operand(np.asarray(expected)).to(by.dtype))
+
+
+_OF_GROUPS = [
+    "min",
+    "max",
+    "nanmin",
+    "nanmax",
+    "argmin",
+    "argmax",
+    "first",
+    "last",
+    "count",
+    "sum",
+    "nansum",
+    "mean",
+    "nanmean",
+]
+
+
+def _reduced_groups(x: Times, names: Sequence[str], reduce: Callable[..., Any]) -> tuple[list[Any], Sequence[Any]]:
+    """Results of functions of groups, by reductions of integers in them; and the groups."""
+    (counts,) = x.parts()
+    missing = is_nat(counts)
+    present = np.where(missing, 0, counts)
+    found: list[Any] = []
+    labels: Sequence[Any] = ()
+
+    def asked(values: Any, fn: str, **options: Any) -> Any:
+        nonlocal labels
+        result, *labels = reduce(values, fn, **options)
+        return result
+
+    for name in names:
+        if name not in _OF_GROUPS:
+            raise _refusal(f"groupby_reduce(func={name!r})", f"is not known (it takes {', '.join(_OF_GROUPS)})")
+        number = asked(~missing, "sum", dtype="i8")
+        lost = asked(missing, "any")
+        if name == "count":
+            found.append(number)
+        elif name in ("argmin", "argmax"):
+            found.append(asked(counts if name == "argmin" else key(counts), name))
+        elif name in ("min", "nanmax", "first", "last"):
+            found.append(x.kept(asked(counts, name.removeprefix("nan"), fill_value=NAT)))
+        elif name in ("max", "nanmin"):
+            found.append(x.kept(unkey(asked(key(counts), name.removeprefix("nan"), fill_value=LATEST))))
+        elif name in ("sum", "nansum"):
+            _is_span(x, "a sum")
+            total = asked(present, "sum")
+            found.append(x.kept(total if name == "nansum" else np.where(lost, NAT, total)))
+        else:
+            bits, parts = _parts(present, counts.size)
+            mean = _quotient([asked(part, "sum", dtype="i8") for part in parts], number, bits)
+            found.append(x.kept(np.where(number == 0 if name == "nanmean" else lost | (number == 0), NAT, mean)))
+    return found, labels
+
+
+# -- Tables ----------------------------------------------------------------------------------------------------------
+
+
+def _of_dtype(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    return np.result_type(*(each.dtype if isinstance(each, Times) else each for each in places))
+
+
+def _rows(names: str, handler: Handler, numpys: Any = np) -> dict[Any, Handler]:
+    """Rows for functions of NumPy's. An older NumPy may lack some."""
+    return {vars(numpys)[name]: handler for name in names.split() if name in vars(numpys)}
+
+
+FUNCTIONS: dict[Any, Handler] = {
+    **_rows("transpose flip roll repeat copy reshape ravel squeeze expand_dims moveaxis swapaxes", _moved(0)),
+    **_rows("broadcast_to tile split array_split hsplit vsplit dsplit rot90 fliplr flipud unstack", _moved(0)),
+    **_rows("take take_along_axis delete matrix_transpose rollaxis diagonal diag resize", _moved(0)),
+    **_rows("atleast_1d atleast_2d atleast_3d broadcast_arrays", _moved(0)),
+    **_rows("sliding_window_view", _moved(0), np.lib.stride_tricks),
+    **_rows("compress extract", _moved(1)),
+    **_rows("concatenate stack hstack vstack dstack column_stack block", _alike(0)),
+    **_rows("append", _alike(0, 1)),
+    **_rows("insert", _alike(0, 2)),
+    **_rows("where", _alike(1, 2)),
+    **_rows("full_like zeros_like empty_like", _filled_like),
+    **_rows("sort partition", _by_key(back=True)),
+    **_rows("argsort argpartition argmax", _by_key(back=False)),
+    **_rows("argmin count_nonzero shape ndim size", _by_count(back=False)),
+    **_rows("min amin", _MIN),
+    **_rows("max amax", _MAX),
+    np.nanmin: _NANMIN,
+    np.nanmax: _NANMAX,
+    np.ptp: _spread,
+    np.sum: _summed(skips=False),
+    np.nansum: _summed(skips=True),
+    np.cumsum: _accumulated,
+    np.mean: _mean(skips=False),
+    np.nanmean: _mean(skips=True),
+    np.diff: _differences,
+    np.clip: _clipped,
+    np.pad: _padded,
+    np.searchsorted: _searched,
+    np.digitize: _digitized,
+    np.isin: _contained,
+    np.array_equal: _equal,
+    np.unique: _distinct,
+    np.histogram: _counted,
+    np.result_type: _of_dtype,
+}
+"""How NumPy's functions of times give what NumPy's do."""
+
+OPERATIONS: dict[Any, Handler] = {
+    **{numpy_dispatch.FUNCTIONS[fn]: handler for fn, handler in FUNCTIONS.items()},
+    unique.unique: _distinct,
+    histogram.histogram: _counted,
+    group_reduce.groupby_reduce: _grouped,
+}
+"""The same by functions of chunkflow's."""
+
+_REDUCE: dict[Any, Function] = {
+    np.add: np.sum,
+    np.minimum: np.min,
+    np.maximum: np.max,
+    np.fmin: np.nanmin,
+    np.fmax: np.nanmax,
+}
+
+
+def reduced(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a ufunc's method gives of times."""
+    table: dict[Any, Any] = {"reduce": _REDUCE, "accumulate": {np.add: np.cumsum}}.get(method, {})
+    if fn not in table:
+        raise _refusal(f"np.{fn.__name__}.{method}")
+    return function(table[fn], inputs, {"axis": 0, **kwargs})
+
+
+def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What one of NumPy's functions gives of times."""
+    name = numpy_dispatch.name_of(fn)
+    if fn is np.astype:
+        return args[0].astype(*args[1:], **kwargs)
+    if fn not in FUNCTIONS:
+        raise _refusal(name)
+    return _called(name, fn, numpy_dispatch.FUNCTIONS[fn], FUNCTIONS[fn], args, kwargs)
+
+
+def operation(ours: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What one of chunkflow's operations gives of times."""
+    name = f"chunkflow.{ours.__name__}"
+    if ours not in OPERATIONS:
+        raise _refusal(name)
+    return _called(name, ours, ours, OPERATIONS[ours], args, kwargs)
+
+
+def _called(
+    name: str, fn: Function, ours: Function, handler: Handler, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    places, named = bound(fn, name, args, kwargs)
+    if fn is not ours:
+        check_taken(ours, name, named)
+    with refused_by(name):
+        return handler(ours, places, named)
