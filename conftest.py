@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
     "ci",
-    max_examples=5,
+    max_examples=4,
     derandomize=True,
     deadline=None,
     database=None,
@@ -111,7 +111,8 @@ def in_a_third_of_the_places(items: list[pytest.Item]) -> list[pytest.Item]:
     """All tests, but of a contract that all devices keep every third one: in other places from test to test."""
     tried: dict[str, list[pytest.Item]] = {}
     for item in items:
-        place = item.callspec.params.get("place") if hasattr(item, "callspec") else None
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        place = params.get("place", params.get("where"))
         if getattr(place, "mode", "") and not item.get_closest_marker("sweep"):
             tried.setdefault(item.nodeid.replace(str(place), ""), []).append(item)
     some = [(zlib.crc32(test.encode()), same) for test, same in tried.items() if len(same) > 3]

@@ -91,7 +91,10 @@ APART = ("cluster", "gpus")
 """Cases that start processes, which begin as this one did."""
 
 
-SLOW = ("cluster", "gpus", "indexing", "operations", "remote", "storage", "zarr")
+SLOW = (
+    *("cluster", "gpus", "growth", "indexing", "made", "operations", "order", "remote", "storage", "windows", "zarr"),
+    *("block_sizes", "frameworks"),
+)
 """Cases that take long; others start processes, write files, and compare with peers, by the same code."""
 
 

@@ -96,11 +96,11 @@ def imports(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
                 yield node, member if member.removeprefix("chunkflow.") in MODULES else node.module
 
 
-def own_imports(module: str) -> Iterator[tuple[ast.stmt, str]]:
+@cache
+def own_imports(module: str) -> list[tuple[ast.stmt, str]]:
     """The same for our own modules only, by their names below ``chunkflow``."""
-    for node, name in imports(parse(module)):
-        if wing_of(name) == "chunkflow":
-            yield node, name.removeprefix("chunkflow").removeprefix(".")
+    found = [(node, name) for node, name in imports(parse(module)) if wing_of(name) == "chunkflow"]
+    return [(node, name.removeprefix("chunkflow").removeprefix(".")) for node, name in found]
 
 
 @cache

@@ -262,7 +262,7 @@ def refused(run: Callable[[int], Any], budget: int) -> int | None:
     return refusal.smallest
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", each(EVERY, 2))
 @settings(max_examples=examples(1 / 10), deadline=None)
 @given(share=st.floats(0, 0.99), stored=st.booleans())
 def test_the_budget_that_a_refusal_names_does(name: str, share: float, stored: bool) -> None:
@@ -278,7 +278,7 @@ def test_the_budget_that_a_refusal_names_does(name: str, share: float, stored: b
             np.testing.assert_allclose(plain(run(again)), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, case) in EVERY.items() if not case.depends])
+@pytest.mark.parametrize("name", each([name for name, (_, case) in EVERY.items() if not case.depends], 2, 1))
 def test_it_is_no_more_than_it_takes(name: str) -> None:
     for run in ways(name, samples()).values():
         smallest = refused(run, 1)

@@ -119,7 +119,7 @@ def hold(cases: Iterable[Case]) -> None:
     """Check that each call gives what NumPy gives, or is refused as the table says."""
     rows = list(cases)
     if len(rows) > LONG and not _is_thorough():
-        rows = [row for row in rows if _drawn(row) // 2 % 2]
+        rows = [row for row in rows if _drawn(row) // 2 % 3 == 0]
     problems = [f"{row}: {problem}" for row in rows for problem in _problems(row)]
     assert not problems, "\n" + "\n".join(problems)
 

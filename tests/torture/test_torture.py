@@ -41,7 +41,7 @@ def test_every_scenario_ends_well_without_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --scenarios 2 --number 20 --seconds 3",
+        "torture --scenarios 2 --number 12 --seconds 2",
         "torture.full --scenarios 1 --number 6 --seconds 2",
         "torture.power --scenarios 1 --number 6 --seconds 2",
         "torture.many --number 2 --only zarr",

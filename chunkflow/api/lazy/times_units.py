@@ -56,7 +56,7 @@ def in_unit(counts: Any, old: np.dtype, new: np.dtype) -> Any:
     Examples
     --------
     >>> in_unit(np.array([0, 59, NAT]), np.dtype("M8[D]"), np.dtype("M8[M]"))
-    array([                   0,                    1, -9223372036854775808])
+    array([                   0,                    2, -9223372036854775808])
     """
     (one, many), (other, more) = np.datetime_data(old), np.datetime_data(new)
     if GENERIC in (one, other) or (one, many) == (other, more):

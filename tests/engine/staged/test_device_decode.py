@@ -65,7 +65,7 @@ class Where:
     """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, with a race detector."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.mode = name, "" if name == "cuda" else name
 
     def device(self, **options: Any) -> Any:
         if self.name == "compiled":
