@@ -32,6 +32,8 @@ def full_like(
     x: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, device: Any = None
 ) -> Any:
     """As `numpy.full_like`."""
+    if isinstance(fill_value, str | bytes):
+        raise ArgumentError(f"fill_value={fill_value!r} is no number: give one, or an array of them")
     sides = x.shape if shape is None else sides_of(shape)
     check_stretch("fill_value", np.shape(fill_value), sides)
     if is_scalar(fill_value):
