@@ -21,6 +21,7 @@ from benchmarks.beside import CUPY, DASK, NUMPY, alike, computed, dask_array, ea
 from benchmarks.case import OURS, Bench, Case, Goal
 from benchmarks.probe import installed
 from benchmarks.timing import median_seconds
+from chunkflow.api.lazy.times_units import in_unit
 
 LABELS = 12
 KERNEL = np.hanning(9).astype("f4")
@@ -184,6 +185,78 @@ def _shaped() -> Mapping[str, Operation]:
     }
 
 
+def _joined() -> Mapping[str, Operation]:
+    pair = np.ones((1, 1, 2), "f4")
+    return {
+        "kron": Operation(lambda xp, a: xp.kron(a, xp.asarray(pair)), ("half",), dask=False),
+        "block": Operation(
+            lambda xp, a: xp.concatenate([a, a], axis=1),
+            ("half",),
+            ours=lambda a, **o: _run(np.block([[cf.open(a)], [cf.open(a)]]), **o),
+        ),
+        "insert": Operation(
+            lambda xp, a: xp.concatenate([a[:, :3], xp.zeros_like(a[:, :1]), a[:, 3:]], axis=1),
+            ours=lambda a, **o: _run(np.insert(cf.open(a), 3, np.float32(0), axis=1), **o),
+            dask=False,
+        ),
+        "cross": Operation(lambda xp, a, b: xp.cross(a, b), ("triples", "others"), dask=False),
+        "vander": Operation(
+            lambda xp, a: xp.stack([a**2, a, xp.ones_like(a)], axis=-1),
+            ("line",),
+            ours=lambda a, **o: _run(np.vander(cf.open(a), 3), **o),
+            dask=False,
+        ),
+        "apply_along_axis": Operation(
+            lambda xp, a: xp.ptp(a, axis=0),
+            ("few",),
+            ours=lambda a, **o: _run(np.apply_along_axis(np.ptp, 0, cf.open(a)), **o),
+            dask=False,
+        ),
+        "mean of slabs that come one by one": Operation(
+            lambda xp, a: xp.mean(a, axis=0),
+            ours=lambda a, **o: cf.mean(cf.live(iter(np.array_split(a, 32)), length=len(a)), axis=0, **o),
+            dask=False,
+        ),
+    }
+
+
+def _dates() -> Mapping[str, Operation]:
+    """Of datetime64, which no array library has on a card: beside the same of the integers."""
+    return {
+        "difference of dates": Operation(
+            lambda xp, n: n - 5,
+            ("counts",),
+            ours=lambda a, **o: _run((_opened(a) - np.datetime64(5, "s")).view("i8"), **o),
+        ),
+        "greatest date": Operation(
+            lambda xp, n: xp.max(n),
+            ("counts",),
+            ours=lambda a, **o: _run(np.nanmax(_opened(a)).view("i8"), **o),
+        ),
+        "mean of dates, axis 0": Operation(
+            lambda xp, n: xp.mean(n, axis=0).astype("i8"),
+            ("counts",),
+            ours=lambda a, **o: _run(np.mean(_opened(a), axis=0).view("i8"), **o),
+        ),
+        "months of dates": Operation(
+            lambda xp, n: in_unit(n, np.dtype("M8[s]"), np.dtype("M8[M]")),
+            ("counts",),
+            ours=lambda a, **o: _run(_opened(a).astype("M8[M]").view("i8"), **o),
+            dask=False,
+        ),
+        "sorted dates": Operation(
+            lambda xp, n: xp.sort(n, axis=-1),
+            ("counts",),
+            ours=lambda a, **o: _run(np.sort(_opened(a), axis=-1).view("i8"), **o),
+            dask=False,
+        ),
+    }
+
+
+def _opened(counts: np.ndarray) -> Any:
+    return cf.open(counts.view("M8[s]"))
+
+
 def _in_memory(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key != "out"}
 
@@ -195,6 +268,8 @@ GROUPS = {
     "ordered": _ordered,
     "combined": _combined,
     "shaped": _shaped,
+    "joined": _joined,
+    "dates": _dates,
 }
 
 
@@ -210,7 +285,12 @@ class Data:
             return self._repeated(np.dtype(name))
         x = self.made("f4")
         return {
+            "counts": lambda: (self.made("f8") * 1e8).astype("i8"),
+            "others": lambda: self.made("triples")[::-1].copy(),
+            "triples": lambda: x.reshape(-1)[: x.size // 3 * 3].reshape(-1, 3),
             "holes": lambda: np.where(x > 9, np.float32(np.nan), x),
+            "line": lambda: x.reshape(-1)[: x.size // 3],
+            "few": lambda: x.reshape(len(x), -1)[:, :20],
             "half": lambda: x[: max(1, len(x) // 2)],
             "fortran": lambda: np.asfortranarray(x),
             "strided": lambda: np.concatenate((x, x), axis=-1)[..., ::2],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import queue
 import weakref
 from collections.abc import Callable, Iterable
@@ -25,6 +26,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArraySource
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.system import interrupts
+from chunkflow.system.thread_pool import in_threads
 
 _NAME = "live source"
 _MOST = 1 << 50
@@ -39,6 +41,13 @@ CHUNK = 1 << 20
 
 UNENDED: weakref.WeakSet[Live] = weakref.WeakSet()
 """Those whose length is not known."""
+
+
+COPYING = 8
+"""Most threads that put slabs together."""
+
+LEAST_COPIED = 4 << 20
+"""Bytes for each of them: fewer are copied before another thread wakes up."""
 
 
 class Live:
@@ -169,7 +178,7 @@ class Live:
             filled = 0
             while slab is not None and filled < rows:
                 taken = min(len(slab), rows - filled)
-                self._buffer[filled : filled + taken] = slab[:taken]
+                _copy(slab[:taken], self._buffer[filled : filled + taken])
                 filled += taken
                 self._left = slab[taken:] if taken < len(slab) else None
                 slab = self._next() if filled < rows else None
@@ -272,6 +281,14 @@ class Live:
         self._over = True
         if inspect.isgenerator(self._slabs):
             self._slabs.close()
+
+
+def _copy(slab: np.ndarray, place: np.ndarray) -> None:
+    """Copy rows by several threads: one reaches a small part of what memory gives."""
+    number = min(COPYING, len(os.sched_getaffinity(0)), slab.nbytes // LEAST_COPIED)
+    step = -(-len(slab) // max(1, number))
+    parts = [slice(start, start + step) for start in range(0, len(slab), step)]
+    in_threads(lambda part: np.copyto(place[part], slab[part]), parts, len(parts))
 
 
 _END = object()

@@ -12,6 +12,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.devices import Place, on_cpu_and_gpu
 from support.examples import examples
 
 import chunkflow as cf
@@ -55,6 +56,7 @@ def live(x: np.ndarray, sizes: list[int], **options: Any) -> Any:
 REDUCTIONS = ("sum", "prod", "min", "max", "mean", "var", "std", "any", "all", "count_nonzero", "ptp")
 
 
+@on_cpu_and_gpu
 @settings(max_examples=examples(2))
 @given(
     name=st.sampled_from((*REDUCTIONS, "argmin", "argmax")),
@@ -66,12 +68,13 @@ REDUCTIONS = ("sum", "prod", "min", "max", "mean", "var", "std", "any", "all", "
     budget=st.sampled_from([None, "100kB", "4MB"]),
 )
 def test_reductions_are_those_of_numpy(
-    name: str, sizes: list[int], batch: int | None, axis: Any, dtype: str, known: bool, budget: str | None
+    place: Place, name: str, sizes: list[int], batch: int | None, axis: Any, dtype: str, known: bool, budget: Any
 ) -> None:
     axis = axis if not (name.startswith("arg") and isinstance(axis, tuple)) else 0
     x = array(sum(sizes), dtype)
     source = live(x, sizes, batch=batch, length=len(x) if known else None)
-    found = getattr(cf, name)(source, axis=axis, budget=budget, **CPU)
+    budget = None if place.is_gpu else budget  # of which its libraries take more
+    found = getattr(cf, name)(source, axis=axis, budget=budget, device=place.device())
     with np.errstate(over="ignore"):
         expected = getattr(np, name)(x.astype("f8") if dtype == "f4" and name != "ptp" else x, axis=axis)
         expected = np.asarray(expected).astype(np.asarray(found).dtype)
@@ -79,6 +82,7 @@ def test_reductions_are_those_of_numpy(
     np.testing.assert_allclose(found, expected, rtol=1e-4 if dtype == "f4" else 1e-10)
 
 
+@on_cpu_and_gpu
 @settings(max_examples=examples(1 / 2))
 @given(
     sizes=st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any),
@@ -88,19 +92,20 @@ def test_reductions_are_those_of_numpy(
     chunks=st.none() | st.integers(1, 5),
 )
 def test_map_is_that_of_the_array(
-    sizes: list[int], batch: int | None, known: bool, name: str | None, chunks: int | None
+    place: Place, sizes: list[int], batch: int | None, known: bool, name: str | None, chunks: int | None
 ) -> None:
     x = array(sum(sizes))
     given_chunks = {} if chunks is None else {"chunks": (chunks, -1, -1)}
     source = live(x, sizes, batch=batch, length=len(x) if known else None)
-    found = cf.map(np.sqrt, source, out=name, overwrite=True, **given_chunks, **CPU)
+    found = cf.map(np.sqrt, source, out=name, overwrite=True, **given_chunks, device=place.device())
     np.testing.assert_array_equal(found[...], np.sqrt(x))
     if name is not None:
         np.testing.assert_array_equal(cf.copy(name, **CPU), np.sqrt(x))
 
 
+@on_cpu_and_gpu
 @pytest.mark.parametrize("length", [None, 11])
-def test_expressions_share_the_pass(length: int | None) -> None:
+def test_expressions_share_the_pass(length: int | None, place: Place) -> None:
     x = array(11)
     y = cf.open(live(x, [4, 4, 3], batch=3, length=length))
     corrected = np.maximum(y - x[0], 1)
@@ -112,18 +117,20 @@ def test_expressions_share_the_pass(length: int | None) -> None:
     )
     expected = np.maximum(x - x[0], 1)
     for found, right in zip(
-        cf.compute(*results, **CPU),
+        cf.compute(*results, device=place.device()),
         (expected.mean(0), expected.std(), expected.max((1, 2)), expected.mean(0) / expected.max(0)),
         strict=True,
     ):
         np.testing.assert_allclose(found, right, rtol=1e-12)
 
 
+@on_cpu_and_gpu
 @pytest.mark.parametrize("length", [None, 11])
-def test_several_results_are_stored_in_one_pass(length: int | None) -> None:
+def test_several_results_are_stored_in_one_pass(length: int | None, place: Place) -> None:
     x = array(11)
     y = cf.open(live(x, [11], batch=4, length=length))
-    stored, mean, sums = cf.store([y * 2, y.mean(axis=0), y.sum(axis=1)], ["y.zarr", "mean.npy", "sums.zarr"], **CPU)
+    wanted, names = [y * 2, y.mean(axis=0), y.sum(axis=1)], ["y.zarr", "mean.npy", "sums.zarr"]
+    stored, mean, sums = cf.store(wanted, names, device=place.device())
     np.testing.assert_array_equal(stored[...], x * 2)
     np.testing.assert_allclose(mean, x.mean(axis=0))
     np.testing.assert_allclose(sums[...], x.sum(axis=1))
@@ -132,22 +139,26 @@ def test_several_results_are_stored_in_one_pass(length: int | None) -> None:
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
-        (lambda s: cf.histogram(s, bins=5, range=(0, 100), **CPU)[0], lambda x: np.histogram(x, 5, (0, 100))[0]),
-        (lambda s: cf.topk(s, 2, axis=0, **CPU), lambda x: -np.sort(-x, axis=0)[:2]),
-        (lambda s: cf.cumsum(s, axis=1, **CPU), lambda x: np.cumsum(x, axis=1)),
-        (lambda s: cf.sort(s, axis=2, **CPU), lambda x: np.sort(x, axis=2)),
-        (lambda s: cf.matmul(s, np.ones((5, 2)), **CPU), lambda x: x @ np.ones((5, 2))),
-        (lambda s: cf.map(lambda b: (b + 1, b > 50), s, **CPU)[1], lambda x: x > 50),
-        (lambda s: cf.map(np.add, s, s, **CPU), lambda x: x + x),
-        (lambda s: cf.open(s)[:, 1:3].mean(axis=0).compute(**CPU), lambda x: x[:, 1:3].mean(axis=0)),
-        (lambda s: cf.map(lambda b: b[::2], s, chunks=(1, -1, -1), **CPU), lambda x: x[::2]),
-        (lambda s: cf.transpose(s, **CPU), lambda x: x.T),
+        (lambda s, run: cf.histogram(s, bins=5, range=(0, 100), **run)[0], lambda x: np.histogram(x, 5, (0, 100))[0]),
+        (lambda s, run: cf.topk(s, 2, axis=0, **run), lambda x: -np.sort(-x, axis=0)[:2]),
+        (lambda s, run: cf.cumsum(s, axis=1, **run), lambda x: np.cumsum(x, axis=1)),
+        (lambda s, run: cf.sort(s, axis=2, **run), lambda x: np.sort(x, axis=2)),
+        (lambda s, run: cf.matmul(s, np.ones((5, 2)), **run), lambda x: x @ np.ones((5, 2))),
+        (lambda s, run: cf.map(lambda b: (b + 1, b > 50), s, **run)[1], lambda x: x > 50),
+        (lambda s, run: cf.map(np.add, s, s, **run), lambda x: x + x),
+        (lambda s, run: cf.open(s)[:, 1:3].mean(axis=0).compute(**run), lambda x: x[:, 1:3].mean(axis=0)),
+        (lambda s, run: cf.map(lambda b: b[::2], s, chunks=(1, -1, -1), **run), lambda x: x[::2]),
+        (lambda s, run: cf.transpose(s, **run), lambda x: x.T),
     ],
 )
+@on_cpu_and_gpu
 @pytest.mark.parametrize("length", [None, 12])
-def test_other_operations(operation: Callable[[Any], Any], expected: Callable[[Any], Any], length: int | None) -> None:
+def test_other_operations(
+    operation: Callable[..., Any], expected: Callable[[Any], Any], length: int | None, place: Place
+) -> None:
     x = array(12)
-    np.testing.assert_allclose(operation(live(x, [5, 1, 6], batch=4, length=length)), expected(x), rtol=1e-12)
+    found = operation(live(x, [5, 1, 6], batch=4, length=length), {"device": place.device()})
+    np.testing.assert_allclose(found, expected(x), rtol=1e-12)
 
 
 def test_single_frames_get_the_axis() -> None:

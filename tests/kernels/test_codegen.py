@@ -17,7 +17,7 @@ from support.kernels import CTYPE_OF, built, needs_compiler
 
 import chunkflow as cf
 from chunkflow.devices.cpu.device import NumpyDevice
-from chunkflow.kernels.fusion.codegen import FORMS, Link, Parameters, text
+from chunkflow.kernels.fusion.codegen import ARGUMENTS, FORMS, Link, Parameters, text
 from chunkflow.testing import filled
 
 
@@ -148,8 +148,15 @@ def test_transposed_arrays_keep_their_order(device: Any) -> None:
     same((cf.open(x) * 2 + 1).compute(device=device), x * 2 + 1)
 
 
-UNARY = [np.negative, np.square, np.sqrt, np.absolute, np.floor, np.logical_not, np.reciprocal]
-BINARY = [np.add, np.subtract, np.multiply, np.true_divide, np.less, np.equal, np.logical_and, np.greater_equal]
+UNARY = [
+    *(np.negative, np.square, np.sqrt, np.absolute, np.floor, np.logical_not, np.reciprocal, np.invert),
+    *(np.isnan, np.isfinite, np.isinf),
+]
+BINARY = [
+    *(np.add, np.subtract, np.multiply, np.true_divide, np.less, np.equal, np.logical_and, np.greater_equal),
+    *(np.floor_divide, np.remainder, np.minimum, np.maximum, np.bitwise_and, np.bitwise_or, np.bitwise_xor),
+    *(np.left_shift, np.right_shift, np.where),
+]
 DTYPES = ["f4", "f8", "i4", "u1", "i8", "?"]
 
 
@@ -165,15 +172,18 @@ def test_random_chains_are_numpys(elementwise: Callable[..., Any], data: st.Data
         given = [data.draw(st.integers(0, len(values) - 1))]
         args: list[Any] = [values[given[0]]]
         link: list[Any] = [(given[0],)]
-        if ufunc.nin == 2:
-            scalar = data.draw(st.none() | st.sampled_from([2, 1.5, np.float32(3), True]))
+        if ufunc is np.where:
+            given.append(data.draw(st.integers(0, len(values) - 1)))
+            args, link = [values[i] for i in given], [(i,) for i in given]
+        if ufunc in BINARY:
+            scalar = data.draw(st.none() | st.sampled_from([2, 0, -1, 1.5, np.float32(3), True]))
             other = data.draw(st.integers(0, len(values) - 1))
             args.append(values[other] if scalar is None else scalar)
             link.append((other,) if scalar is None else scalar)
         try:
             with np.errstate(all="ignore"):
                 result = ufunc(*args)
-        except (TypeError, OverflowError):
+        except (TypeError, OverflowError, ValueError):
             continue
         links.append(Link(len(values), ufunc, tuple(link)))
         values.append(result)
@@ -209,19 +219,31 @@ def test_a_comparison_of_unlike_integers_has_no_text() -> None:
     assert text([Link(2, np.less, ((0,), (1,)))], [0, 1], dtypes, [2]) is None
 
 
+EACH = [
+    pytest.param(fn, dtype, id=f"{fn.__name__}-{dtype}")
+    for fn, forms in FORMS.items()
+    for dtype in ("f4", "f8", "i4", "i8", "u1", "?")
+    if any(np.dtype(dtype).char in form.chars for form in forms)
+]
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("ufunc", list(FORMS), ids=lambda f: f.__name__)
-def test_each_is_the_separate_function_to_the_bit(ufunc: Any, dtype: str) -> None:
+@pytest.mark.parametrize(("fn", "dtype"), EACH)
+def test_each_is_the_separate_function_to_the_bit(fn: Any, dtype: str) -> None:
     import cupy
 
-    x = np.abs(filled((100, 100), dtype)) % 1
-    x = x > 0.5 if ufunc.__name__.startswith("logical") else x
-    e, y = cf.open(x), cupy.asarray(x)
-    args, own = ((e, e), (y, y)) if ufunc.nin == 2 else ((e,), (y,))
-    with cf.Profile():
-        got = (np.logical_not(ufunc(*args)) if ufunc(*own).dtype == bool else ufunc(*args) * 3 - 1).compute(
-            device="cuda"
-        )
-    expected = np.logical_not(ufunc(*own)) if ufunc(*own).dtype == bool else ufunc(*own) * 3 - 1
-    same(got, expected.get())
+    rng, floats = np.random.default_rng(3), dtype in ("f4", "f8")
+    x, y = (
+        (np.abs(filled((100, 100), dtype)) % 1,) * 2 if floats else rng.integers(-70, 70, (2, 100, 100)).astype(dtype)
+    )
+    if fn in (np.isnan, np.isfinite, np.isinf):
+        x[::7, ::3], x[::5, ::11] = np.nan, np.inf
+    given = {1: (x,), 2: (x, y), 3: (x > y, x, y)}[ARGUMENTS.get(fn, getattr(fn, "nin", 0))]
+
+    def of(*arrays: Any) -> Any:  # a chain has two functions at least
+        found = fn(*arrays)
+        return np.logical_not(found) if found.dtype == bool else found * 3 - 1
+
+    got = of(*map(cf.open, given)).compute(device="cuda")
+    with np.errstate(all="ignore"):
+        same(got, of(*map(cupy.asarray, given)).get() if floats else of(*given))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from chunkflow.api import scan
 from chunkflow.api.lazy import numpy_functions
+from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.rearrange.take import in_memory, take
 from chunkflow.core.axes import normalize_axes
@@ -16,6 +18,9 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.create import integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
+
+FEW = 32
+"""Most pieces of an array with others between them that are joined: of more the places are read."""
 
 
 def _array(x: Any) -> Any:
@@ -99,7 +104,14 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
         new = new[0]
     new = numpy_functions.broadcast_to(new, (*x.shape[:along], number, *x.shape[along + 1 :]))
     new = numpy_functions.astype(new, x.dtype) if isinstance(new, Lazy) else new.astype(x.dtype)
-    return take(join.concatenate([x, new], along), order, along)
+    breaks = np.flatnonzero((np.diff(order) != 1) | (order[1:] == n)) + 1
+    if len(breaks) > FEW:
+        return take(join.concatenate([x, new], along), order, along)
+    parts = []
+    for run in np.split(order, breaks):
+        source, first = (new, run[0] - n) if run[0] >= n else (x, run[0])
+        parts.append(source[(*(slice(None),) * along, slice(first, first + len(run)))])
+    return join.concatenate(parts, along)
 
 
 def _along(x: Any, axis: int | None) -> tuple[Any, int]:
@@ -157,11 +169,18 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:  # no
     dtype = np.promote_types(x.dtype, int)
     if number < 1:
         return numpy_functions.astype(x[:, None][:, :0], dtype)
-    powers = [mapped(np.ones_like, x, dtype=dtype)]
-    wide = numpy_functions.astype(x, dtype)
-    for _ in range(number - 1):
-        powers.append(powers[-1] * wide if len(powers) > 1 else wide)
-    return join.stack(powers if increasing else powers[::-1], axis=1)
+    work = partial(_powers, number=number, dtype=dtype, increasing=increasing)
+    return whole_axes(work, "vander", [(x, ())], (number,), dtype)
+
+
+def _powers(block: Any, number: int, dtype: np.dtype, increasing: bool) -> Any:
+    """Powers of elements, along a last axis."""
+    found = np.empty((*block.shape, number), dtype, like=block)
+    ordered = found if increasing else found[..., ::-1]
+    ordered[..., 0] = 1
+    for k in range(1, number):
+        np.multiply(ordered[..., k - 1], block, out=ordered[..., k], casting="unsafe")
+    return found
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
@@ -201,15 +220,19 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     """As `numpy.cross`, of vectors of three elements."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    parts: list[list[Any]] = []
+    vectors: list[Any] = []
     for x, at in ((_array(a), axisa), (_array(b), axisb)):
         (along,) = normalize_axes(at, x.ndim, "axis")
         if x.shape[along] != 3:
             raise ArgumentError(f"vectors of {x.shape[along]} elements along axis {at}: those of three have a product")
-        parts.append([x[(*(slice(None),) * along, i)] for i in range(3)])
-    (a0, a1, a2), (b0, b1, b2) = parts
-    found = [p * q - r * s for p, q, r, s in ((a1, b2, a2, b1), (a2, b0, a0, b2), (a0, b1, a1, b0))]
-    return join.stack(found, axis=axisc)
+        vectors.append(numpy_functions.moveaxis(x, along, -1) if isinstance(x, Lazy) else np.moveaxis(x, along, -1))
+    one, other = (np.zeros(3, x.dtype) for x in vectors)
+    try:
+        dtype = np.cross(one, other).dtype
+    except TypeError as error:
+        raise ArgumentTypeError(f"np.cross: {error}") from None
+    found = whole_axes(np.cross, "cross", [(x, ("element",)) for x in vectors], (3,), dtype)
+    return numpy_functions.moveaxis(found, -1, axisc)
 
 
 def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:

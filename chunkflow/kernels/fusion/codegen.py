@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,37 +31,86 @@ CTYPES = {
     "d": "double",
 }
 
-_ALIKE = "?bBhHiIlLqQfd"
+_WHOLE = "bBhHiIlLqQ"
 _FLOATS = "fd"
+_NUMBERS = _WHOLE + _FLOATS
 
-FORMS: dict[Any, tuple[str, str]] = {
-    np.add: (_ALIKE, "{0} + {1}"),
-    np.subtract: (_ALIKE[1:], "{0} - {1}"),
-    np.multiply: (_ALIKE, "{0} * {1}"),
-    np.true_divide: (_FLOATS, "{0} / {1}"),
-    np.negative: (_ALIKE[1:], "-{0}"),
-    np.positive: (_ALIKE[1:], "{0}"),
-    np.square: (_ALIKE[1:], "{0} * {0}"),
-    np.absolute: (_FLOATS, "fabs({0})"),
-    np.reciprocal: (_FLOATS, "1 / {0}"),
-    np.less: (_ALIKE, "{0} < {1}"),
-    np.less_equal: (_ALIKE, "{0} <= {1}"),
-    np.greater: (_ALIKE, "{0} > {1}"),
-    np.greater_equal: (_ALIKE, "{0} >= {1}"),
-    np.equal: (_ALIKE, "{0} == {1}"),
-    np.not_equal: (_ALIKE, "{0} != {1}"),
-    np.logical_and: ("?", "{0} && {1}"),
-    np.logical_or: ("?", "{0} || {1}"),
-    np.logical_not: ("?", "!{0}"),
+
+class Form(NamedTuple):
+    """The C++ expression of a function that computes in one of some dtypes, given by their characters.
+
+    The operands are ``{0}``, ``{1}`` and so on, in the type ``{T}``, which has ``{N}`` bits. Signed overflow is
+    undefined in C++, and NumPy's numbers wrap around. So integers are taken without their sign, where they `wrap`.
+    """
+
+    chars: str
+    text: str
+    wraps: bool = True
+
+
+_MINUS_ONE = "({T})-1 < 0 && {1} == ({T})-1"  # of which the quotient may overflow
+
+FORMS: dict[Any, tuple[Form, ...]] = {
+    np.add: (Form("?" + _NUMBERS, "{0} + {1}"),),
+    np.subtract: (Form(_NUMBERS, "{0} - {1}"),),
+    np.multiply: (Form("?" + _NUMBERS, "{0} * {1}"),),
+    np.true_divide: (Form(_FLOATS, "{0} / {1}"),),
+    np.floor_divide: (
+        Form(
+            _WHOLE,
+            f"{{1}} == 0 ? 0 : {_MINUS_ONE} ? ({{T}})(0ull - (unsigned long long){{0}}) : "
+            "{0} / {1} - ({0} % {1} != 0 && ({0} % {1} < 0) != ({1} < 0))",
+            wraps=False,
+        ),
+    ),
+    np.remainder: (
+        Form(
+            _WHOLE,
+            f"{{1}} == 0 || ({_MINUS_ONE}) ? 0 : "
+            "{0} % {1} + ({0} % {1} != 0 && ({0} % {1} < 0) != ({1} < 0) ? {1} : 0)",
+            wraps=False,
+        ),
+    ),
+    np.negative: (Form(_NUMBERS, "-{0}"),),
+    np.positive: (Form(_NUMBERS, "{0}"),),
+    np.square: (Form(_NUMBERS, "{0} * {0}"),),
+    np.absolute: (Form(_FLOATS, "fabs({0})"),),
+    np.reciprocal: (Form(_FLOATS, "1 / {0}"),),
+    np.minimum: (Form("?" + _WHOLE, "{0} < {1} ? {0} : {1}", wraps=False),),
+    np.maximum: (Form("?" + _WHOLE, "{0} < {1} ? {1} : {0}", wraps=False),),
+    np.bitwise_and: (Form("?" + _WHOLE, "{0} & {1}"),),
+    np.bitwise_or: (Form("?" + _WHOLE, "{0} | {1}"),),
+    np.bitwise_xor: (Form("?" + _WHOLE, "{0} ^ {1}"),),
+    np.invert: (Form("?", "!{0}"), Form(_WHOLE, "~{0}")),
+    np.left_shift: (Form(_WHOLE, "{1} < {N} ? {0} << {1} : 0"),),
+    np.right_shift: (
+        Form(_WHOLE, "(unsigned long long){1} < {N} ? {0} >> {1} : {0} < 0 ? ({T})-1 : ({T})0", wraps=False),
+    ),
+    np.less: (Form("?" + _NUMBERS, "{0} < {1}"),),
+    np.less_equal: (Form("?" + _NUMBERS, "{0} <= {1}"),),
+    np.greater: (Form("?" + _NUMBERS, "{0} > {1}"),),
+    np.greater_equal: (Form("?" + _NUMBERS, "{0} >= {1}"),),
+    np.equal: (Form("?" + _NUMBERS, "{0} == {1}"),),
+    np.not_equal: (Form("?" + _NUMBERS, "{0} != {1}"),),
+    np.logical_and: (Form("?", "{0} && {1}"),),
+    np.logical_or: (Form("?", "{0} || {1}"),),
+    np.logical_not: (Form("?", "!{0}"),),
+    np.isnan: (Form(_FLOATS, "{0} != {0}"),),
+    np.isfinite: (Form(_FLOATS, "{0} - {0} == 0"),),
+    np.isinf: (Form(_FLOATS, "{0} == {0} && {0} - {0} != 0"),),
+    np.where: (Form("?" + _NUMBERS, "{0} ? {1} : {2}", wraps=False),),
     **{
-        getattr(np, name): (_FLOATS, f"{name.replace('arc', 'a')}({{0}})")
+        getattr(np, name): (Form(_FLOATS, f"{name.replace('arc', 'a')}({{0}})"),)
         for name in (
             *("sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "floor", "ceil", "trunc"),
             *("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
         )
     },
 }
-"""For each ufunc the dtypes in which it computes, the same one for all arguments, and its C++ expression."""
+"""For each function its forms, which have one dtype for all arguments; but the first one of ``np.where`` is bool."""
+
+ARGUMENTS = {np.where: 3}
+"""Number of arguments of those that are no ufuncs."""
 
 
 def power(base: Any, exponent: Any) -> Any:
@@ -135,19 +184,16 @@ def text(
     scalars: list[Any] = []
     lines: list[str] = []
     for link in links:
-        if link.ufunc not in FORMS:
-            return None
-        chars, form = FORMS[link.ufunc]
         own = [known[g[0]][1] if isinstance(g, tuple) else _kind(g) for g in link.given]
         try:
-            *loop, out = link.ufunc.resolve_dtypes((*own, None))
+            loop, out = _dtypes(link.ufunc, own)
         except (TypeError, ValueError):
             return None
-        if len(set(loop)) != 1 or loop[0].char not in chars or out.char not in CTYPES or not _sound(own, loop[0]):
+        form = _form(link.ufunc, own, loop)
+        if form is None or out.char not in CTYPES:
             return None
-        # Signed overflow is undefined in C++. Unsigned numbers wrap, as all of NumPy's do.
-        wraps = loop[0].kind in "iu" and out.kind in "iu"
-        ctype = ("unsigned long long" if out.itemsize == 8 else "unsigned int") if wraps else CTYPES[loop[0].char]
+        wraps = form.wraps and loop[-1].kind in "iu" and out.kind in "iu"
+        unsigned = "unsigned long long" if out.itemsize == 8 else "unsigned int"
         operands = []
         for given, dtype in zip(link.given, loop, strict=True):
             if isinstance(given, tuple):
@@ -158,9 +204,10 @@ def text(
                     scalars.append(dtype.type(given))
                 except (OverflowError, TypeError, ValueError):
                     return None
-            operands.append(f"({ctype}){name}")
+            operands.append(f"({unsigned if wraps else CTYPES[dtype.char]}){name}")
+        value = form.text.format(*operands, T=CTYPES[loop[-1].char], N=8 * loop[-1].itemsize)
         name = f"v{link.register}"
-        lines.append(f"const {CTYPES[out.char]} {name} = ({CTYPES[out.char]})({form.format(*operands)});")
+        lines.append(f"const {CTYPES[out.char]} {name} = ({CTYPES[out.char]})({value});")
         known[link.register] = (name, out)
     lines += [f"y{i} = {known[register][0]};" for i, register in enumerate(results)]
     return Text(
@@ -181,7 +228,28 @@ def _kind(scalar: Any) -> Any:
     return np.dtype(bool) if isinstance(scalar, bool) else type(scalar)
 
 
-def _sound(own: Sequence[Any], loop: np.dtype) -> bool:
-    """Whether all dtypes are supported, and integers are not computed in another dtype than the loop's."""
+def _dtypes(fn: Any, own: Sequence[Any]) -> tuple[Sequence[np.dtype], np.dtype]:
+    """The dtypes in which a function takes its arguments, and that of its result."""
+    if fn is not np.where:
+        *loop, out = fn.resolve_dtypes((*own, None))
+        return loop, out
+    condition, *branches = own
+    out = np.add.resolve_dtypes((*branches, None))[-1]  # of numbers and bools the common one
+    return (np.dtype(condition), out, out), out
+
+
+def _form(fn: Any, own: Sequence[Any], loop: Sequence[np.dtype]) -> Form | None:
+    """The form in which a function is computed; None if there is none, or it would give other values than NumPy's.
+
+    All dtypes must be supported, and integers not be computed in another dtype than their own.
+    """
+    if fn is np.where:
+        if loop[0].char != "?":
+            return None
+        own, loop = own[1:], loop[1:]
     arrays = [d for d in own if isinstance(d, np.dtype)]
-    return all(d.char in CTYPES for d in arrays) and (loop.kind == "f" or all(d == loop for d in arrays))
+    if len(set(loop)) != 1 or not all(d.char in CTYPES for d in arrays):
+        return None
+    if loop[0].kind != "f" and not all(d == loop[0] for d in arrays):
+        return None
+    return next((form for form in FORMS.get(fn, ()) if loop[0].char in form.chars), None)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, shape_of
-from chunkflow.kernels.fusion.codegen import FORMS, Elementwise, Link, Text, power, text
+from chunkflow.kernels.fusion.codegen import ARGUMENTS, FORMS, Elementwise, Link, Text, power, text
 from chunkflow.kernels.fusion.program import Call, Feeding, Fused, Instruction, Load, along, called, read_by
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.protocol import Kernel
@@ -136,14 +136,14 @@ def _chained(program: Program, make: Elementwise) -> Program:
 
 
 def _chains(call: Call) -> bool:
-    """Whether a call is a plain ufunc of arrays and scalars."""
+    """Whether a call is a plain function of arrays and scalars that has a form."""
     kernel = call.kernel
     if call.foreign or call.dtype is not None or not isinstance(kernel, MapKernel) or kernel.kwargs or kernel.wants:
         return False
     ufunc, args = _plain(kernel)
     return (
         ufunc in FORMS
-        and ufunc.nin == len(args)
+        and ARGUMENTS.get(ufunc, getattr(ufunc, "nin", None)) == len(args)
         and all(a is SLOT or isinstance(a, int | float | np.number | np.bool_) for a in args)
         and call.lies == tuple(range(len(call.axes)))
         and not any(operand.halo for operand in call.nest.operands)
