@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -76,8 +76,7 @@ class ComposedSource(Unviewed):
     def boxes(self, region: Region) -> Sequence[Region]:
         """See `chunkflow.stores.protocol.Boxes`."""
         pieces = self._arrangement.pieces(region)
-        places = itertools.chain.from_iterable(itertools.product(*map(_even, piece.parts)) for piece in pieces)
-        found = list(itertools.islice(places, MOST))
+        found = list(itertools.islice(itertools.chain.from_iterable(map(self._boxes, pieces)), MOST))
         if not 1 < len(found) < MOST:
             return [region]
         last, total = self.spec.order[-1], math.prod(shape_of(region))
@@ -88,17 +87,41 @@ class ComposedSource(Unviewed):
     def run(self, region: Region) -> ByteRun | None:
         """See `chunkflow.stores.protocol.ByteRuns`: of a region that is one box of an array in memory."""
         pieces = list(itertools.islice(self._arrangement.pieces(region), 2))
-        if len(pieces) != 1 or pieces[0].fill is not None:
+        if len(pieces) != 1:
             return None
-        piece, source = pieces[0], self._sources[pieces[0].number]
-        found = lasting_view(source, self._own(piece.source)) if source.spec.dtype == self.spec.dtype else None
+        found = self._seen(pieces[0])
+        if found is None:
+            return None
+        times = [side.stop - side.start for side in region]
+        return run_in_memory(found, self.spec.order, [n // max(m, 1) for n, m in zip(times, found.shape, strict=True)])
+
+    def _boxes(self, piece: ArrangedBox) -> Iterable[Region]:
+        """The boxes of a piece: those of its source, where that is put together too and goes in as it is."""
+        source = self._sources[piece.number]
+        plain = piece.fill is None and self._new is None and all(p.times == 1 and not p.back for p in piece.parts)
+        if not plain or not isinstance(source, ComposedSource):
+            return itertools.product(*map(_even, piece.parts))
+        offset = [place.start - own.start for place, own in zip(piece.place, piece.source, strict=True)]
+        return [shift(box, offset) for box in source.boxes(piece.source)]
+
+    def _seen(self, piece: ArrangedBox) -> np.ndarray | None:
+        """A view of what a piece's source holds, without repeats; None if it lies not in memory as it is."""
+        source = self._sources[piece.number]
+        if piece.fill is not None or source.spec.dtype != self.spec.dtype:
+            return None
+        own = self._own(piece.source)
+        found = source.seen(own) if isinstance(source, ComposedSource) else lasting_view(source, own)
         if found is None or any(len(_even(p)) > 1 for p in piece.parts):
             return None
         if self._new is not None:
             found = np.expand_dims(found, self._new)
-        found = part(found, tuple(slice(None, None, -1 if p.back else 1) for p in piece.parts))
-        times = [side.stop - side.start for side in region]
-        return run_in_memory(found, self.spec.order, [n // max(m, 1) for n, m in zip(times, found.shape, strict=True)])
+        return part(found, tuple(slice(None, None, -1 if p.back else 1) for p in piece.parts))
+
+    def seen(self, region: Region) -> np.ndarray | None:
+        """A view of a region that is one box of an array in memory, each element once; None of another."""
+        pieces = list(itertools.islice(self._arrangement.pieces(region), 2))
+        found = self._seen(pieces[0]) if len(pieces) == 1 else None
+        return found if found is not None and found.shape == shape_of(region) else None
 
     def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`: two of all that there are, however many sources."""
