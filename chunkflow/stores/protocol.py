@@ -117,6 +117,15 @@ class Boxes(Protocol):
     def boxes(self, region: Region) -> Sequence[Region]:
         """Regions that make up a region; it alone where its boxes are too many, or too narrow, to be moved apart."""
 
+    def seen(self, region: Region) -> np.ndarray | None:
+        """A view of a region that is one box of an array in memory, each element once; None of another."""
+
+
+def seen_of(source: Source, region: Region) -> np.ndarray | None:
+    """`Boxes.seen` of a source that has it; else `lasting_view`."""
+    seen = getattr(source, "seen", None)
+    return lasting_view(source, region) if seen is None else seen(region)
+
 
 def boxes_of(store: object, region: Region) -> Sequence[Region]:
     """`Boxes.boxes` of a source that has it; else the region."""

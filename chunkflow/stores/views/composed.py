@@ -15,7 +15,7 @@ from chunkflow.core.pieces import LEAST_ROW
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
-from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, lasting_view, run_of
+from chunkflow.stores.protocol import Source, Unviewed, boxes_of, cold_bytes, keep_chunks, run_of, seen_of
 from chunkflow.stores.strides import memory_order, part, run_in_memory
 
 V = TypeVar("V")
@@ -97,20 +97,18 @@ class ComposedSource(Unviewed):
 
     def _boxes(self, piece: ArrangedBox) -> Iterable[Region]:
         """The boxes of a piece: those of its source, where that is put together too and goes in as it is."""
-        source = self._sources[piece.number]
         plain = piece.fill is None and self._new is None and all(p.times == 1 and not p.back for p in piece.parts)
-        if not plain or not isinstance(source, ComposedSource):
+        if not plain:
             return itertools.product(*map(_even, piece.parts))
         offset = [place.start - own.start for place, own in zip(piece.place, piece.source, strict=True)]
-        return [shift(box, offset) for box in source.boxes(piece.source)]
+        return [shift(box, offset) for box in boxes_of(self._sources[piece.number], piece.source)]
 
     def _seen(self, piece: ArrangedBox) -> np.ndarray | None:
         """A view of what a piece's source holds, without repeats; None if it lies not in memory as it is."""
         source = self._sources[piece.number]
         if piece.fill is not None or source.spec.dtype != self.spec.dtype:
             return None
-        own = self._own(piece.source)
-        found = source.seen(own) if isinstance(source, ComposedSource) else lasting_view(source, own)
+        found = seen_of(source, self._own(piece.source))
         if found is None or any(len(_even(p)) > 1 for p in piece.parts):
             return None
         if self._new is not None:
@@ -118,7 +116,7 @@ class ComposedSource(Unviewed):
         return part(found, tuple(slice(None, None, -1 if p.back else 1) for p in piece.parts))
 
     def seen(self, region: Region) -> np.ndarray | None:
-        """A view of a region that is one box of an array in memory, each element once; None of another."""
+        """See `chunkflow.stores.protocol.Boxes`."""
         pieces = list(itertools.islice(self._arrangement.pieces(region), 2))
         found = self._seen(pieces[0]) if len(pieces) == 1 else None
         return found if found is not None and found.shape == shape_of(region) else None

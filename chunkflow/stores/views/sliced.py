@@ -13,7 +13,7 @@ from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.protocol import Source, keep_chunks, lasting_view, run_of
+from chunkflow.stores.protocol import Source, boxes_of, keep_chunks, run_of, seen_of
 from chunkflow.stores.strides import part, run_in_memory
 
 STRIP = 64 << 10
@@ -79,8 +79,22 @@ class SlicedSource:
         behind, picks = self._behind(region)
         if all((pick.step or 1) == 1 for pick in picks):
             return run_of(self._source, behind)
-        found = lasting_view(self._source, behind)
-        return None if found is None else run_in_memory(part(found, picks), self.spec.order)
+        found = self.seen(region)
+        return None if found is None else run_in_memory(found, self.spec.order)
+
+    def boxes(self, region: Region) -> Sequence[Region]:
+        """See `chunkflow.stores.protocol.Boxes`: those of the source, where all of its elements are wanted."""
+        behind, picks = self._behind(region)
+        if any((pick.step or 1) != 1 for pick in picks):
+            return [region]
+        offset = [side.start - there.start for side, there in zip(region, behind, strict=True)]
+        return [shift(box, offset) for box in boxes_of(self._source, behind)]
+
+    def seen(self, region: Region) -> np.ndarray | None:
+        """See `chunkflow.stores.protocol.Boxes`."""
+        behind, picks = self._behind(region)
+        found = seen_of(self._source, behind)
+        return None if found is None else part(found, picks)
 
     def _strip(self, shape: Shape) -> Shape:
         """Sides of what is read at a time, unwanted elements included: a chunk, or a box too small to count."""

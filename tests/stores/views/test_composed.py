@@ -114,9 +114,12 @@ def test_boxes_of_what_is_joined_of_joined_arrays(data: st.DataObject) -> None:
     rows, columns = (data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)) for _ in range(2))
     parts = [[np.random.default_rng(0).random((n, wide * m)) for m in columns] for n in rows]
     whole = np.block(parts)
-    source: Any = open_source(np.block([[cf.open(part) for part in row] for row in parts]))
+    joined = np.block([[cf.open(part) for part in row] for row in parts])
+    source: Any = open_source(joined)
     seen = [source.seen(box) for box in source.boxes(tuple(slice(0, n) for n in whole.shape))]
     assert [None if box is None else box.shape for box in seen] == [part.shape for row in parts for part in row]
+    cuts = tuple(slice(data.draw(st.integers(0, n - 1)), None) for n in whole.shape)
+    source, whole = data.draw(st.sampled_from([(source, whole), (open_source(joined[cuts]), whole[cuts])]))
     starts = [data.draw(st.integers(0, n - 1)) for n in whole.shape]
     region = tuple(slice(a, data.draw(st.integers(a + 1, n))) for a, n in zip(starts, whole.shape, strict=True))
     found = np.full(shape_of(region), np.nan)
