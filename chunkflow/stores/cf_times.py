@@ -16,6 +16,9 @@ import numpy as np
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.times import NAT
 
+OF_TIMES = ("units", "calendar", "dtype")
+"""The attributes."""
+
 NAMES = {
     "D": "days",
     "h": "hours",
@@ -48,7 +51,8 @@ _UNITS = {
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 """Calendars of NumPy's, as long as dates are later than the reform."""
 
-_REFORM = np.datetime64("1582-10-15")
+REFORM = np.datetime64("1582-10-15")
+"""The first day of the calendar that NumPy has for all days."""
 
 _SINCE = re.compile(
     r"\s*(\w+)\s+since\s+([+-]?\d{1,4})-(\d{1,2})-(\d{1,2})"
@@ -59,10 +63,14 @@ _SINCE = re.compile(
 
 @dataclass(frozen=True)
 class TimeCoding:
-    """What numbers mean that are stored: so many of a unit after `since`, the epoch where they are spans."""
+    """What numbers mean that are stored: so many of a unit after `since`; of spans it is None.
+
+    With `reformed` they are dates of a calendar that is not NumPy's before the reform of 1582.
+    """
 
     dtype: np.dtype
     since: np.datetime64 | None
+    reformed: bool = False
 
 
 def encoding_of(dtype: np.dtype) -> tuple[np.dtype, dict[str, Any]]:
@@ -103,16 +111,15 @@ def time_coding(attributes: Mapping[str, Any], name: str) -> TimeCoding | None:
     Examples
     --------
     >>> time_coding({"units": "hours since 1900-1-1 12:00"}, "t")
-    TimeCoding(dtype=dtype('<M8[h]'), since=np.datetime64('1900-01-01T12:00:00'))
+    TimeCoding(dtype=dtype('<M8[h]'), since=np.datetime64('1900-01-01T12:00:00'), reformed=True)
     """
-    units = attributes.get("units")
-    if not isinstance(units, str):
-        return None
-    if str(attributes.get("dtype", "")).startswith("timedelta64") and units in _UNITS:
+    said = {key: _text(attributes[key]) for key in OF_TIMES if attributes.get(key) is not None}
+    units = said.get("units", "")
+    if said.get("dtype", "").startswith("timedelta64") and units in _UNITS:
         return TimeCoding(np.dtype(f"m8[{_UNITS[units]}]"), None)
     if " since " not in units:
         return None
-    found, calendar = _SINCE.fullmatch(units), str(attributes.get("calendar", "standard")).lower()
+    found, calendar = _SINCE.fullmatch(units), said.get("calendar", "standard").lower()
     if found is None or found[1].lower() not in _UNITS:
         raise ArgumentError(f"{name}: units={units!r} is no date that is read here: decode='raw' gives the numbers")
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[1:7])
@@ -122,11 +129,17 @@ def time_coding(attributes: Mapping[str, Any], name: str) -> TimeCoding | None:
         )
     except ValueError as error:
         raise ArgumentError(f"{name}: units={units!r}: {error}: decode='raw' gives the numbers") from None
-    if calendar not in _CALENDARS or (calendar != "proleptic_gregorian" and since < _REFORM):
+    if calendar not in _CALENDARS or (calendar != "proleptic_gregorian" and since < REFORM):
         raise ArgumentError(
             f"{name}: times of the calendar {calendar!r} since {since} are not NumPy's: decode='raw' gives the "
             "numbers, xarray.decode_cf dates of cftime"
         )
     if found[8]:
         since = since + np.timedelta64(int(found[8].ljust(9, "0")), "ns")
-    return TimeCoding(np.dtype(f"M8[{_UNITS[found[1].lower()]}]"), since)
+    return TimeCoding(np.dtype(f"M8[{_UNITS[found[1].lower()]}]"), since, calendar != "proleptic_gregorian")
+
+
+def _text(value: Any) -> str:
+    """An attribute as text; HDF5 may have it as bytes, and as an array of one."""
+    found = np.asarray(value).reshape(-1)[:1].tolist()
+    return found[0].decode(errors="replace") if found and isinstance(found[0], bytes) else str(*found)

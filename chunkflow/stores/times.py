@@ -66,11 +66,12 @@ def counts_of(held: Any, times: np.dtype) -> Any:
     """A source of times as a source of their integers; None of what is not read so: an HDF5 file by its path."""
     if isinstance(held, np.ndarray | np.generic):
         return np.asanyarray(held).view(np.dtype("i8").newbyteorder(held.dtype.byteorder))
+    native = times.newbyteorder("=")
     if not isinstance(held, str | os.PathLike):
-        return held.view("i8") if hasattr(held, "__dask_graph__") else Counts(held, times)
+        return held.view("i8") if hasattr(held, "__dask_graph__") else Counts(held, native)
     path = os.fspath(held)
     whole = path if "://" in path else os.path.abspath(path)
-    return Counts(whole, times) if "://" in path or whole.endswith(".npy") or os.path.isdir(whole) else None
+    return Counts(whole, native) if "://" in path or whole.endswith(".npy") or os.path.isdir(whole) else None
 
 
 def sliced(held: Any, times: np.dtype) -> Source:

@@ -93,7 +93,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     n = x.shape[along]
     at = np.arange(*obj.indices(n)) if isinstance(obj, slice) else in_memory(obj, "obj")
     at = np.flatnonzero(at) if at.dtype == bool else at
-    new = _array(values)
+    new: Any = values if isinstance(values, Lazy) else np.array(values, x.dtype)
     new = new[(None,) * (x.ndim - new.ndim)]
     if at.ndim == 0:
         new = numpy_functions.moveaxis(new, 0, along) if isinstance(new, Lazy) else np.moveaxis(new, 0, along)
@@ -103,7 +103,9 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     while new.ndim > x.ndim and new.shape[0] == 1:  # as in an assignment
         new = new[0]
     new = numpy_functions.broadcast_to(new, (*x.shape[:along], number, *x.shape[along + 1 :]))
-    new = numpy_functions.astype(new, x.dtype) if isinstance(new, Lazy) else new.astype(x.dtype)
+    new = numpy_functions.astype(new, x.dtype) if isinstance(new, Lazy) else new
+    if not len(order):
+        return x
     breaks = np.flatnonzero((np.diff(order) != 1) | (order[1:] == n)) + 1
     if len(breaks) > FEW:
         return take(join.concatenate([x, new], along), order, along)
@@ -111,6 +113,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     for run in np.split(order, breaks):
         source, first = (new, run[0] - n) if run[0] >= n else (x, run[0])
         parts.append(source[(*(slice(None),) * along, slice(first, first + len(run)))])
+    if not any(isinstance(part, Lazy) for part in parts):
+        parts.insert(0, x)  # which has no element
     return join.concatenate(parts, along)
 
 

@@ -70,6 +70,10 @@ def open(
         return _decoded(source, decode, missing)
     if missing is not None:
         return Array(SourceNode(stored(source, "missing", warns=True, missing=missing)))
+    if (called := _of_times(source)) is not None:
+        raise ArgumentTypeError(
+            f"{called}: give its elements as an array of NumPy's or dask's, in which NaT is missing"
+        )
     if is_labelled(source):
         importlib.import_module("chunkflow.xarray")  # the door, which has xarray reduce groups of expressions here
         found = source.copy(deep=False, data=ChunkedArray(node_of(held(getattr(source, "variable", source)))))
@@ -93,6 +97,15 @@ def open(
         return times
 
 
+def _of_times(source: Any) -> str | None:
+    """What a masked or labelled array of times is called; None of others."""
+    if getattr(getattr(source, "dtype", None), "kind", "") not in ("m", "M"):
+        return None
+    if isinstance(source, np.ma.MaskedArray):
+        return "a masked array of times"
+    return "a labelled array of times" if is_labelled(source) else None
+
+
 def _decoded(path: Any, decode: str, missing: str | None) -> Any:
     """The array of a path, as it is stored or decoded."""
     if decode not in ("cf", "raw"):
@@ -101,7 +114,8 @@ def _decoded(path: Any, decode: str, missing: str | None) -> Any:
     found = Array(SourceNode(as_stored))
     with closing(open_source(as_stored)) as source:
         how = coding_of(source) if decode == "cf" else None
-        times = time_coding(getattr(source, "attributes", {}), source.spec.name) if decode == "cf" else None
+        are_times = decode == "cf" and source.spec.dtype.kind in "iuf"
+        times = time_coding(getattr(source, "attributes", {}), source.spec.name) if are_times else None
         if decode == "cf" and (short := getattr(source, "short", "")):
             raise UnsupportedError(
                 f"{source.spec.name}: {short}, and to netCDF the others are missing values, which are not made here: "

@@ -12,6 +12,7 @@ import numpy as np
 from chunkflow.api.lazy import times_functions, times_ufuncs, times_units
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute
+from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.lazy.times_parts import WAYS_OUT, Times
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.cluster.partition import PARTITION
@@ -128,6 +129,9 @@ class TimeArray(Times):
     def __deepcopy__(self, memo: Any) -> TimeArray:
         return self  # expressions never change
 
+    def __bool__(self) -> bool:
+        return bool(self._one())
+
     def item(self) -> Any:
         """The one element as Python's date, time or span, or an integer of finer units, as `numpy.ndarray.item`.
 
@@ -136,9 +140,12 @@ class TimeArray(Times):
         ArgumentError
             There are several elements, or none.
         """
+        return self._one().item()
+
+    def _one(self) -> Any:
         if self.size != 1:
             raise ArgumentError(f"{self!r} has {self.size} elements, and one is asked for: min() and others give one")
-        return self.compute().item()
+        return np.asarray(self.compute()).reshape(-1)[0]
 
     # -- Who asks it ----------------------------------------------------------------------------------------------
 
@@ -210,11 +217,11 @@ class TimeArray(Times):
         wanted = np.dtype(dtype)
         if wanted == np.dtype("i8"):
             return self._counts
-        if wanted.kind not in "mM":
+        if wanted.kind not in "mM" or not wanted.isnative or np.datetime_data(wanted)[0] == "generic":
             raise ArgumentTypeError(f"view({dtype!r}) of times: give 'i8', or a dtype of times; astype converts")
         return type(self)(self._counts, wanted)
 
-    def astype(self, dtype: Any, casting: str = "unsafe") -> Any:
+    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", **hints: Any) -> Any:
         """Times in another unit, rounded down, or numbers, as `numpy.ndarray.astype`.
 
         Of NaT floats are NaN, where NumPy's are the lowest integer. What the unit does not reach becomes NaT.
@@ -222,7 +229,8 @@ class TimeArray(Times):
         Raises
         ------
         ArgumentTypeError
-            The rule of `casting` forbids it, or spans of months or years would become others, whose length is fixed.
+            The rule of `casting` forbids it; dates would become spans, or spans dates; or spans of months or years
+            others, whose length is fixed.
 
         Examples
         --------
@@ -234,6 +242,13 @@ class TimeArray(Times):
         if not np.can_cast(self.dtype, wanted, casting):  # type: ignore[arg-type]
             raise ArgumentTypeError(
                 f"{self.dtype} cannot be cast to {wanted} according to the rule casting={casting!r}"
+            )
+        if strange := hints.keys() - {"copy", "subok", "device"}:
+            raise ArgumentTypeError(f"astype of times has no {', '.join(sorted(strange))}: give dtype and casting")
+        check_layout(order, hints.get("device"))
+        if wanted.kind in "mM" and wanted.kind != self.dtype.kind:
+            raise ArgumentTypeError(
+                f"{self.dtype} does not become {wanted}: dates less a date are spans, and a date and spans are dates"
             )
         if wanted.kind in "mM":
             wanted = wanted if np.datetime_data(wanted)[0] != "generic" else self.dtype

@@ -8,11 +8,12 @@ import numpy as np
 
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.times import TimeArray
+from chunkflow.api.lazy.times_parts import seen
 from chunkflow.api.lazy.times_ufuncs import whole
 from chunkflow.api.lazy.times_units import SECONDS
 from chunkflow.graph.elementwise import applied
 from chunkflow.stores.cf import CfCoding, decoded
-from chunkflow.stores.cf_times import TimeCoding
+from chunkflow.stores.cf_times import REFORM, TimeCoding
 from chunkflow.stores.times import NAT
 
 FINEST_OF_FLOATS = "us"
@@ -20,14 +21,16 @@ FINEST_OF_FLOATS = "us"
 
 
 def decoded_times(stored: Array, how: CfCoding | None, times: TimeCoding) -> TimeArray:
-    """The times of stored numbers; NaT where `how` says that they are missing."""
+    """The times of stored numbers; NaT where `how` says that they are missing, and where the calendar is another."""
     unit = np.datetime_data(times.dtype)[0]
     if stored.dtype.kind in "iu" and (how is None or (how.scale is None and how.offset is None and not how.unsigned)):
         counts: Any = stored.astype("i8")
+        if stored.dtype == np.dtype("u8"):
+            counts = np.where(counts < 0, NAT, counts)  # beyond what an integer of 64 bits with a sign has
         for value in () if how is None else how.missing:
             counts = np.where(stored == value, NAT, counts)
     else:
-        values = stored if how is None else applied(decoded, (stored,), {}, dict(vars(how)))
+        values = (stored if how is None else applied(decoded, (stored,), {}, dict(vars(how)))).astype("f8")
         finer = unit if unit == "ns" else FINEST_OF_FLOATS
         many = int(SECONDS[unit] / SECONDS[finer])
         below = np.floor(values)
@@ -39,4 +42,9 @@ def decoded_times(stored: Array, how: CfCoding | None, times: TimeCoding) -> Tim
     if times.since is None:
         return span
     coarse = times.since.astype(f"M8[{unit}]")
-    return span + (coarse if coarse == times.since else times.since)  # type: ignore[no-any-return]
+    found = span + (coarse if coarse == times.since else times.since)
+    if (
+        times.reformed and REFORM.astype(found.dtype).astype(REFORM.dtype) == REFORM
+    ):  # else the unit reaches no such day
+        found = np.where(found < REFORM, seen(NAT, found.dtype), found)
+    return found  # type: ignore[no-any-return]

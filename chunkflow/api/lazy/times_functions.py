@@ -15,7 +15,7 @@ import numpy as np
 from chunkflow.api.lazy import numpy_dispatch
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
-from chunkflow.api.lazy.times_parts import WAYS_OUT, Times, counts_in, has_times, operand, same_unit, seen
+from chunkflow.api.lazy.times_parts import WAYS_OUT, Times, counts_in, has_times, operand, same_unit, seen, time_of
 from chunkflow.api.lazy.times_ufuncs import key, unkey
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.api.reductions import extremes, sums
@@ -101,23 +101,24 @@ def _filled_like(ours: Function, places: list[Any], named: dict[str, Any]) -> An
     x, *value = places
     if "dtype" in named:
         return ours(*x.parts(), *value, **named)
-    return x.kept(ours(*x.parts(), *(operand(each).to(x.dtype) for each in value), **named))
+    return x.kept(ours(*x.parts(), *(time_of(each, x.dtype) for each in value), **named))
 
 
 def _padded(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    x = _only(places)
-    if named.get("mode", "constant") in ("mean", "median", "linear_ramp"):
-        raise _refusal("np.pad", "has no mode of means: another mode")
+    x, mode = _only(places), named.get("mode", "constant")
+    if mode in ("mean", "median", "linear_ramp") or named.get("reflect_type", "even") != "even":
+        raise _refusal("np.pad", "computes none that are not there: give another mode")
     if "constant_values" in named:
-        values = np.asarray(named["constant_values"])
-        named = named | {"constant_values": operand(values).to(x.dtype)}
-    return _moved(0)(ours, places, named)
+        named = named | {"constant_values": time_of(np.asarray(named["constant_values"]), x.dtype)}
+    return (_by_key(back=True) if mode == "maximum" else _moved(0))(ours, places, named)
 
 
-def _compared(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """Tests of several arrays of times in one unit, with what is in memory among them."""
-    counts, _ = same_unit(places)
-    return ours(*counts, **named)
+def _inserted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Values are cast to the unit of the array."""
+    x, where, values = places
+    if not isinstance(x, Times):
+        raise _refusal("np.insert", "needs the array itself as an expression")
+    return x.kept(ours(*x.parts(), where, time_of(values, x.dtype), **named))
 
 
 # -- Ordered ---------------------------------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ def _extreme(ours: Function, *, keyed: bool) -> Handler:
     def call(_: Function, places: list[Any], named: dict[str, Any]) -> Any:
         x = _only(places)
         if "initial" in named:
-            value = operand(named["initial"]).to(x.dtype)
+            value = time_of(named["initial"], x.dtype)
             named = named | {"initial": key(value) if keyed else value}
         found = ours(key(*x.parts()) if keyed else x.parts()[0], **named)
         return x.kept(unkey(found) if keyed else found)
@@ -200,6 +201,8 @@ def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 def _counted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """A histogram with edges of times; NaT is in no bin."""
     bins = named.pop("bins", None)
+    if isinstance(bins, Times | Array):
+        raise _refusal("a histogram", "needs its edges in memory: compute() them")
     if bins is None or np.ndim(bins) != 1:
         raise _refusal("a histogram", f"needs its edges as an array of times, not bins={bins!r}")
     if named.keys() & {"range", "density"}:
@@ -301,6 +304,8 @@ def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> An
     if named.keys() & {"prepend", "append"}:
         raise _refusal("diff", "takes no prepend= and append=: join them before")
     (along,) = normalize_axes(named.get("axis", -1), len(x.shape), "axis")
+    if named.get("n", 1) < 0:
+        raise ArgumentError(f"n={named['n']} must not be negative")
     before = (slice(None),) * along
     for _ in range(named.get("n", 1)):
         x = x[(*before, slice(1, None))] - x[(*before, slice(None, -1))]
@@ -308,6 +313,8 @@ def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> An
 
 
 def _clipped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    if strange := named.keys() - {"min", "max", "a_min", "a_max"}:
+        raise _refusal("np.clip", f"takes no {', '.join(sorted(strange))}")
     x, low, high = [*places, None, None][:3]
     low, high = named.get("min", named.get("a_min", low)), named.get("max", named.get("a_max", high))
     found = x if low is None else np.maximum(x, low)
@@ -316,7 +323,7 @@ def _clipped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 def _equal(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     one, other = places
-    if one.shape != np.shape(other):
+    if np.shape(one) != np.shape(other) or len({np.dtype(operand(each).dtype).kind for each in places}) > 1:
         return False
     same = np.equal(one, other)
     if named.get("equal_nan"):
@@ -332,8 +339,12 @@ def _grouped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     values, *by, func = places
     expected = named.pop("expected_groups", None)
     wanted = list(expected) if isinstance(expected, tuple) and len(expected) == len(by) else [expected] * len(by)
-    keys, groups = zip(*(_key(*pair) for pair in zip(by, wanted, strict=True)), strict=True)
+    binned = np.broadcast_to(named.get("isbin", False), len(by)).tolist()
+    found_keys = [_key(*each) for each in zip(by, wanted, binned, strict=True)]
+    keys, groups = zip(*((key, group) for key, group, _ in found_keys), strict=True)
     more = {"expected_groups": groups if len(by) > 1 else groups[0]}
+    if not isinstance(func, str | list | tuple):
+        raise ArgumentTypeError(f"func={func!r} must be a name, or several: {', '.join(_OF_GROUPS)}")
     names = [func] if isinstance(func, str) else list(func)
     if isinstance(values, Times):
         if strange := named.keys() & {"fill_value", "min_count", "dtype", "q", "ddof"}:
@@ -342,17 +353,23 @@ def _grouped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     else:
         result, *labels = ours(values, *keys, func=names, **more, **named)
         found = list(result) if isinstance(result, tuple) else [result]
-    told = (seen(n, b.dtype) if isinstance(b, Times) else n for n, b in zip(labels, by, strict=True))
+    told = (own if own is not None else label for label, (*_, own) in zip(labels, found_keys, strict=True))
     return (found[0] if isinstance(func, str) else tuple(found), *told)
 
 
-def _key(by: Any, expected: Any) -> tuple[Any, Any]:
-    """A key's integers, and the groups that are expected among them."""
+def _key(by: Any, expected: Any, binned: bool) -> tuple[Any, Any, Any]:
+    """A key's integers, the groups that are expected among them, and these as they are told."""
     if not isinstance(by, Times):
-        return by, expected
-    if expected is None or np.ndim(expected) == 0:
-        raise _refusal("groupby_reduce", "as labels needs expected_groups=, an array of times")
-    return by.parts()[0], np.atleast_1d(operand(np.asarray(expected)).to(by.dtype))
+        return by, expected, None
+    given = np.asarray(expected) if expected is not None else np.asarray(0)
+    if given.ndim != 1 or given.dtype.kind != by.dtype.kind:
+        raise _refusal("groupby_reduce", f"as labels needs expected_groups=, an array of {by.dtype.name[:-2]}")
+    if bool(np.isnat(given).any()):
+        raise ArgumentError("expected_groups= has NaT, which is in no group: leave it out")
+    (key, groups), _dtype = same_unit([by, given])
+    if not binned and len(np.unique(groups)) < len(groups):
+        raise ArgumentError(f"expected_groups={expected!r} has a label twice: give each once")
+    return key, groups, np.stack((given[:-1], given[1:]), axis=-1) if binned else given
 
 
 _OF_GROUPS = [
@@ -430,7 +447,7 @@ FUNCTIONS: dict[Any, Handler] = {
     **_rows("compress extract", _moved(1)),
     **_rows("concatenate stack hstack vstack dstack column_stack block", _alike(0)),
     **_rows("append", _alike(0, 1)),
-    **_rows("insert", _alike(0, 2)),
+    np.insert: _inserted,
     **_rows("where", _alike(1, 2)),
     **_rows("full_like zeros_like empty_like", _filled_like),
     **_rows("sort partition", _by_key(back=True)),

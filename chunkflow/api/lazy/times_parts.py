@@ -13,10 +13,11 @@ from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.times_units import in_unit
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import Lazy, SourceNode
 from chunkflow.stores import Source, is_labelled
-from chunkflow.stores.times import counts_of
+from chunkflow.stores.checks import check_unmasked
+from chunkflow.stores.times import NAT, counts_of
 
 WAYS_OUT = "x.view('i8') is an expression of the integers (NaT is the lowest), x.astype(unit) one of other units"
 
@@ -119,22 +120,29 @@ def operand(value: Any) -> Argument:
     if isinstance(value, Lazy):
         return Argument(value, Array(value._node).dtype)
     if is_labelled(value):
-        raise UnsupportedError(
-            f"labelled arrays beside expressions of times are not taken: give .data of them, and {WAYS_OUT}"
-        )
+        raise UnsupportedError("labelled arrays beside expressions of times are not taken: give .data of them")
+    check_unmasked(value)
     if isinstance(value, bool):
         return Argument(value, np.dtype(bool))
+    if type(value) is int and not NAT <= value < -NAT:
+        raise ArgumentError(f"{value} is beyond what integers of 64 bits have")
     if type(value) in (int, float, complex):
         return Argument(value, type(value))
     if isinstance(value, date | timedelta):  # a datetime is a date
-        value = np.asarray(value, "M8" if isinstance(value, date) else "m8")
+        try:
+            value = np.asarray(value, "M8" if isinstance(value, date) else "m8")
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                f"{value!r} is not read as a time: {error}; np.datetime64('NaT') is missing"
+            ) from None
     found = np.asarray(value)
     if found.dtype.kind in "mM":
         return Argument(
             found.astype(found.dtype.newbyteorder("="), copy=False).view("i8")[()], found.dtype.newbyteorder("=")
         )
     if found.dtype.kind not in "biufc":
-        raise ArgumentTypeError(f"{value!r} is no time and no number: np.datetime64(text) makes a time of a text")
+        text = ": np.datetime64(text) makes a time of a text" if found.dtype.kind in "US" else ""
+        raise ArgumentTypeError(f"{value!r} is no time and no number{text}")
     return Argument(found[()], found.dtype)
 
 
@@ -148,13 +156,23 @@ def same_unit(values: Sequence[Any]) -> tuple[list[Any], np.dtype]:
     """
     given = [operand(value) for value in values]
     dtypes = [np.dtype(each.dtype) for each in given]
+    named = " and ".join(sorted(set(map(str, dtypes))))
     try:
         dtype = np.result_type(*dtypes)
-    except TypeError as error:
-        raise ArgumentTypeError(str(error)) from None
+    except (TypeError, OverflowError):
+        raise ArgumentTypeError(f"{named} do not go together: {WAYS_OUT}") from None
     if len({each.kind for each in dtypes}) > 1:
-        raise ArgumentTypeError(f"{', '.join(sorted(set(map(str, dtypes))))} do not go together: {WAYS_OUT}")
+        raise ArgumentTypeError(f"{named} do not go together: {WAYS_OUT}")
     return [each.to(dtype) for each in given], dtype
+
+
+def time_of(value: Any, dtype: np.dtype) -> Any:
+    """The counts of a time that goes among others of a dtype; an integer is one, as NumPy has it."""
+    given = operand(value)
+    kinds = (dtype.kind,) if given.is_time else ("i", "u")
+    if np.dtype(given.dtype).kind not in kinds:
+        raise ArgumentTypeError(f"{value!r} is none of {dtype}: give np.{dtype.type.__name__}(...)")
+    return given.to(dtype)
 
 
 def counts_in(value: Any) -> Any:

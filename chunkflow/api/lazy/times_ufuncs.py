@@ -107,8 +107,9 @@ def called(kind: type[Times], fn: np.ufunc, inputs: Sequence[Any], kwargs: Mappi
     given = [operand(value) for value in inputs]
     try:
         dtypes = fn.resolve_dtypes((*(each.dtype for each in given), *[None] * fn.nout))
-    except TypeError as error:
-        raise ArgumentTypeError(f"{name}: {error}") from None
+    except (TypeError, OverflowError):
+        kinds = " and ".join(getattr(each.dtype, "__name__", str(each.dtype)) for each in given)
+        raise ArgumentTypeError(f"{name}: NumPy has none of {kinds}: {WAYS_OUT}") from None
     values = [each.to(dtype) for each, dtype in zip(given, dtypes, strict=False)]
     result = dtypes[fn.nin]
     if fn in _TESTS:

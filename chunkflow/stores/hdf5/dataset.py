@@ -22,6 +22,7 @@ from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.cf import NAMES
+from chunkflow.stores.cf_times import OF_TIMES
 from chunkflow.stores.codecs.step import NotDirectError, checksum_of
 from chunkflow.stores.failures import blamed, translated, unread
 from chunkflow.stores.file.strided import FileSource, Strided, pread
@@ -71,7 +72,7 @@ def open_hdf5(path: str) -> Source:
     file = open_file(path)
     with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
         dataset = _found(file, path, name)
-        attributes = {key: dataset.attrs[key] for key in NAMES if key in dataset.attrs}
+        attributes = {key: dataset.attrs[key] for key in (*NAMES, *OF_TIMES) if key in dataset.attrs}
         short = scales.shortage(dataset)
         source = _opened(dataset, file, guard)  # which may close the file
         source.attributes, source.short = attributes, short

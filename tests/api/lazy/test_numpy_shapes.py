@@ -113,3 +113,20 @@ def test_on_other_devices() -> None:
     place = CHECKING[-1]
     found = np.tril(cf.open(X)) + np.fft.fftshift(cf.open(X))
     same(found.compute(device=place.device(), budget=place.budget(100_000)), np.tril(X) + np.fft.fftshift(X))
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(300, "u1"), (-1, "u8"), (np.nan, "i8"), (1 + 2j, "f8")])
+def test_what_a_dtype_cannot_hold_is_not_inserted(value: Any, dtype: str) -> None:
+    x = np.zeros(2, dtype)
+    with pytest.raises((OverflowError, ValueError, TypeError)) as theirs:
+        np.insert(x, 0, value)
+    with pytest.raises(theirs.type):
+        np.insert(cf.open(x), 0, value)
+
+
+def test_nothing_is_inserted_into_nothing() -> None:
+    x = np.zeros((0, 2))
+    for places, values in (([], np.zeros((0, 2))), (slice(0, 0), np.zeros((0, 2))), (0, 5.0), ([0, 0], 5.0)):
+        expected = np.insert(x, np.asarray(places, int) if places == [] else places, values, axis=0)
+        found = np.insert(cf.open(x), places, values, axis=0)
+        np.testing.assert_array_equal(found.compute(device="cpu"), expected)

@@ -224,6 +224,57 @@ def test_dtypes_that_do_not_go_together() -> None:
         x[0] = DATES[0]
 
 
+def test_a_mask_is_not_lost() -> None:
+    x, spans = cf.open(DATES), np.ma.array(SPANS, mask=[0, 1, 0, 0, 0])
+    for wrong in (
+        lambda: x + spans,
+        lambda: cf.open(SPANS) * np.ma.array([1, 2, 3, 4, 5]),
+        lambda: cf.open(np.arange(5)) * spans,
+        lambda: np.where(np.isnat(x), x, np.ma.array(DATES)),
+        lambda: np.concatenate([x, np.ma.array(DATES)]),
+    ):
+        with pytest.raises(errors.ArgumentTypeError, match="lose its mask"):
+            wrong()
+    with pytest.raises(errors.ArgumentTypeError, match="masked array of times"):
+        cf.open(np.ma.array(DATES))
+
+
+@pytest.mark.parametrize("mode", ["maximum", "minimum", "edge", "symmetric"])
+def test_padded_dates(mode: str) -> None:
+    for x in (DATES, DATES[2:]):
+        compared(lambda a: np.pad(a, 1, mode=mode), x)
+
+
+def test_what_is_no_time_among_times() -> None:
+    x, fine = cf.open(DATES), cf.open(np.zeros(2, "M8[as]"))
+    for wrong in (
+        lambda: np.full_like(x, np.timedelta64(3, "h")),
+        lambda: np.pad(x, 1, constant_values=np.timedelta64(3, "h")),
+        lambda: np.nanmin(x, initial=5.5),
+        lambda: np.insert(x, 0, 2.5),
+        lambda: x.astype("m8[D]"),
+        lambda: cf.open(SPANS).astype("M8[D]"),
+        lambda: x.astype("m8"),
+        lambda: x.view(">M8[D]"),
+        lambda: x.view("M8"),
+        lambda: x + 10**30,
+        lambda: x + 2**63,
+        lambda: fine == np.zeros(2, "M8[D]"),
+        lambda: np.isin(x, [19723]),
+        lambda: x < None,
+        lambda: np.clip(x, DATES[2], DATES[0], dtype="M8[s]"),
+        lambda: np.diff(x, -1),
+        lambda: np.pad(x, 1, mode="reflect", reflect_type="odd"),
+    ):
+        with pytest.raises((errors.ArgumentError, errors.ArgumentTypeError, errors.UnsupportedError)):
+            wrong()
+    assert not np.array_equal(x, np.arange(5))
+    with pytest.raises(errors.ArgumentError, match="5 elements"):
+        bool(x)
+    assert bool(x[0])
+    assert bool(x.max() == x.max()) is False
+
+
 # -- Functions ---------------------------------------------------------------------------------------------------------
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -252,6 +303,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "append": lambda x: np.append(x, x),
     "where": lambda x: np.where(np.isnat(x), x.dtype.type(7, "h"), x),
     "pad": lambda x: np.pad(x, 1, constant_values=x.dtype.type(7, "D")),
+    "insert": lambda x: np.insert(x, [1, 1], x.dtype.type(7, "D"), axis=0),
+    "insert into nothing": lambda x: np.insert(x[:0], 0, x.dtype.type(7, "D"), axis=0),
+    "astype": lambda x: x.astype(f"{x.dtype.kind}8[us]", copy=False),
     "wrap": lambda x: np.pad(x, 1, mode="wrap"),
     "windows": lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, axis=0),
     "full_like": lambda x: np.full_like(x, x.dtype.type(7, "D")),
@@ -436,11 +490,34 @@ def test_groups_by_times(place: Place) -> None:
     found, groups = cf.groupby_reduce(
         values, cf.open(when), func="count", expected_groups=edges, isbin=True, closed="left"
     )
-    alike(groups, np.stack([edges[:-1], edges[1:]], -1).astype("M8[s]"))
+    alike(groups, np.stack([edges[:-1], edges[1:]], -1))
     right = [(when >= low).sum() - (when >= high).sum() for low, high in itertools.pairwise(edges)]
     assert found.compute(device=place.device())[0].tolist() == right
     with pytest.raises(errors.UnsupportedError, match="expected_groups"):
         cf.groupby_reduce(values, cf.open(when), func="sum")
+
+
+def test_groups_of_a_finer_unit_than_the_key() -> None:
+    when, values = np.array(["2024-01-01", "NaT", "2024-01-03", "2024-01-03"], "M8[D]"), np.array([1.0, 2, 4, 8])
+    groups = np.array(["2024-01-01T12", "2024-01-03T00"], "M8[h]")
+    for key in (when, cf.open(when)):  # in memory, and as an expression
+        found, labels = cf.groupby_reduce(cf.open(values), key, func="sum", expected_groups=groups)
+        alike(found.compute(device="cpu"), np.array([0.0, 12]))
+        alike(labels, groups)
+    edges = np.array(["2024-01-01T12", "2024-01-03T00", "2024-01-04T00"], "M8[h]")
+    found, bins = cf.groupby_reduce(
+        cf.open(values), cf.open(when), func="sum", expected_groups=edges, isbin=True, closed="left"
+    )
+    alike(found.compute(device="cpu"), np.array([0.0, 12]))
+    alike(bins[:, 0], edges[:-1])
+    for wrong in (np.array(["2024", "NaT"], "M8[D]"), np.array(["2024", "2024"], "M8[D]")):
+        with pytest.raises(errors.ArgumentError, match="expected_groups"):
+            cf.groupby_reduce(values, cf.open(when), func="sum", expected_groups=wrong)
+    for wrong in ([19723], np.array([1], "m8[D]"), 3):
+        with pytest.raises(errors.UnsupportedError, match="expected_groups"):
+            cf.groupby_reduce(values, cf.open(when), func="sum", expected_groups=wrong)
+    with pytest.raises(errors.ArgumentTypeError, match="func="):
+        cf.groupby_reduce(cf.open(when), [0, 0, 1, 1], func=np.min)
 
 
 # -- Sources, sinks, tasks ---------------------------------------------------------------------------------------------
@@ -458,6 +535,16 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         path = str(folder / f"v{version}.zarr")
         found[f"zarr{version}"] = path
         found[f"array{version}"] = zarr.create_array(path, data=x, chunks=(2,), zarr_format=version)  # type: ignore[arg-type]
+    for version in (2, 3):
+        codec = {"serializer": zarr.codecs.BytesCodec(endian="big")} if version == 3 else {}
+        dtype = x.dtype if version == 3 else ">M8[us]"
+        swapped = zarr.create_array(
+            str(folder / f"b{version}.zarr"), shape=x.shape, dtype=dtype, chunks=(2,), zarr_format=version, **codec
+        )
+        swapped[:] = x
+        found[f"swapped{version}"] = str(folder / f"b{version}.zarr")
+    np.save(folder / "b.npy", x.astype(">M8[us]"))
+    found["swapped npy"] = folder / "b.npy"
     found["partly"] = zarr.create_array(
         str(folder / "p.zarr"), shape=x.shape, dtype=x.dtype, chunks=(2,), zarr_format=2
     )
@@ -504,7 +591,6 @@ def test_where_numbers_are_wanted(tmp_path: Path) -> None:
         lambda: cf.max(DATES),
         lambda: cf.max(tmp_path / "x.npy"),
         lambda: cf.map(np.negative, DATES),
-        lambda: cf.open(np.ma.array(DATES)),
     ):
         with pytest.raises(errors.ArgumentTypeError, match=r"chunkflow.open\(array\).*view\('i8'\).* in D"):
             wrong()
@@ -587,6 +673,35 @@ def test_times_of_other_calendars(tmp_path: Path, units: str, calendar: str) -> 
     zarr.create_array(str(tmp_path / "t.zarr"), data=np.arange(3), attributes=attributes)
     with pytest.raises(errors.ArgumentError, match="decode='raw'"):
         cf.open(tmp_path / "t.zarr", decode="cf")
+
+
+def test_times_of_hdf5(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["t"] = np.array([0, 1, -9])
+        file["t"].attrs.update({"units": np.bytes_(b"days since 2000-01-01"), "_FillValue": -9})
+    alike(
+        cf.open(f"{tmp_path}/t.h5:/t", decode="cf").compute(device="cpu"),
+        np.array(["2000-01-01", "2000-01-02", "NaT"], "M8[D]"),
+    )
+    cf.open(DATES).to_zarr(f"{tmp_path}/r.h5:/t", device="cpu")
+    alike(cf.open(f"{tmp_path}/r.h5:/t", decode="cf").compute(device="cpu"), DATES)
+
+
+def test_days_before_the_reform_of_the_calendar(tmp_path: Path) -> None:
+    for number, (calendar, expected) in enumerate([("standard", "NaT"), ("proleptic_gregorian", "1582-10-10")]):
+        attributes = {"units": "days since 1582-10-15", "calendar": calendar}
+        path = str(tmp_path / f"{number}.zarr")
+        zarr.create_array(path, data=np.array([-5, 5]), attributes=attributes)
+        alike(cf.open(path, decode="cf").compute(device="cpu"), np.array([expected, "1582-10-20"], "M8[D]"))
+    far = np.array([5, 2**63 + 5], "u8")
+    zarr.create_array(str(tmp_path / "u.zarr"), data=far, attributes={"units": "seconds since 1970-01-01"})
+    got = cf.open(tmp_path / "u.zarr", decode="cf").compute(device="cpu")
+    alike(got, np.array([5, NAT]).view("M8[s]"))
+    short = np.array([0.1], "f4")
+    zarr.create_array(str(tmp_path / "f.zarr"), data=short, attributes={"units": "days since 2000-01-01"})
+    got = cf.open(tmp_path / "f.zarr", decode="cf").compute(device="cpu")
+    alike(got - np.datetime64("2000", "us"), np.array([round(float(short[0]) * 86400e6)]).view("m8[us]"))
 
 
 def test_dask() -> None:
