@@ -77,6 +77,7 @@ from chunkflow.stores.new_array import NewArray
 
 if TYPE_CHECKING:
     from chunkflow.api.adapters import jax, torch
+    from chunkflow.api.apply_gufunc import apply_gufunc
     from chunkflow.api.apply_ufunc import apply_ufunc
     from chunkflow.api.leftovers import clean, leftovers, recover
     from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan
@@ -114,6 +115,7 @@ __all__ = [
     "WriteError",
     "all",
     "any",
+    "apply_gufunc",
     "apply_ufunc",
     "arange",
     "argmax",
@@ -239,6 +241,7 @@ def __dir__() -> list[str]:
 
 _LATER = {
     "chunkflow.api.adapters": ("jax", "torch"),
+    "chunkflow.api.apply_gufunc": ("apply_gufunc",),
     "chunkflow.api.apply_ufunc": ("apply_ufunc",),
     "chunkflow.api.leftovers": ("clean", "leftovers", "recover"),
     "chunkflow.core.config": ("config",),

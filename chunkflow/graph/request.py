@@ -86,6 +86,6 @@ class Stated:
         number = len(found) if isinstance(found, tuple) else 1
         if number != self.nout:
             raise ResultError(
-                f"fn returned {number} arrays, and output_core_dims has {self.nout} entries: one for each"
+                f"fn returned {number} arrays, and the call names the dimensions of {self.nout}: one for each"
             )
         return found

@@ -698,7 +698,7 @@ def test_a_lazy_apply_ufunc_gives_as_many_results_as_an_eager_one(core: dict[str
     for array in (air, cf.open(air)):
         for given in ([[]], [[], [], []]):
             with pytest.raises(
-                errors.ResultError, match=f"fn returned 2 arrays, and output_core_dims has {len(given)}"
+                errors.ResultError, match=f"fn returned 2 arrays, and the call names the dimensions of {len(given)}"
             ):
                 xr.testing.assert_identical(*cf.apply_ufunc(both, array, output_core_dims=given, **core)[:2])
 

@@ -27,7 +27,7 @@ def generalized(fn: np.ufunc, inputs: Sequence[Any], options: Mapping[str, Any])
     if more or options.keys() - {"axis"}:
         raise UnsupportedError(
             f"np.{fn.__name__} of an expression supports one result, and no argument but axis=: use "
-            "chunkflow.apply_ufunc for more"
+            "chunkflow.apply_gufunc for more"
         )
     axis = options.get("axis", -1)
     if axis != -1 and any(len(names) > 1 for names in (*taken, given)):

@@ -260,7 +260,7 @@ _ADVICE = {
     "put putmask place copyto fill_diagonal put_along_axis": "use chunkflow.put: it makes a new array",
     "savez savez_compressed savetxt": "use to_npy() or to_zarr()",
     "array_repr array_str array2string": "use repr(x), or compute() first",
-    "eig eigvals": "their dtype depends on the values: use chunkflow.apply_ufunc with output_dtypes",
+    "eig eigvals": "their dtype depends on the values: use chunkflow.apply_gufunc with dtype=",
 }
 
 

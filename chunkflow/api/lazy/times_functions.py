@@ -14,6 +14,7 @@ import numpy as np
 
 from chunkflow.api.lazy import numpy_dispatch
 from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.lazy.times_parts import WAYS_OUT, Times, counts_in, has_times, operand, same_unit, seen, time_of
 from chunkflow.api.lazy.times_ufuncs import key, unkey
@@ -31,9 +32,21 @@ Handler = Callable[[Function, list[Any], dict[str, Any]], Any]
 LATEST = -NAT - 1
 """The key of NaT."""
 
+SHORT = 1 << 13
+"""Elements of a line that any budget has room for."""
+
+RETURNED = ("return_index", "return_inverse", "return_counts", "sorted")
+OF_A_RUN = ("chunks", "budget", "device", "progress")
+
 
 def _refusal(name: str, why: str = "is not supported") -> UnsupportedError:
     return UnsupportedError(f"{name} of times {why}: {WAYS_OUT}")
+
+
+def _takes(name: str, named: Mapping[str, Any], *known: str) -> None:
+    """Refuse arguments that a function does not take of times."""
+    if strange := named.keys() - set(known):
+        raise _refusal(name, f"takes no {', '.join(sorted(strange))}")
 
 
 def _only(places: Sequence[Any], at: int = 0) -> Times:
@@ -135,6 +148,27 @@ def _by_key(back: bool) -> Handler:
     return call
 
 
+def _sorted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Short lines along the last axis are sorted in the pass that reads them; others are sorted as keys are."""
+    x = _only(places)
+    last = len(x.shape) - 1
+    if (
+        not x.shape
+        or named.get("axis", -1) not in (-1, last)
+        or x.shape[-1] > SHORT
+        or not named.keys() <= {"axis", "kind"}
+    ):
+        return _by_key(back=True)(ours, places, named)
+    return x.kept(whole_axes(_sorted_lines, "sort", [(x.parts()[0], ("line",))], x.shape[-1:], np.dtype("i8")))
+
+
+def _sorted_lines(block: Any) -> Any:
+    keys = key(block)
+    keys.sort(axis=-1)
+    keys += 1
+    return keys
+
+
 def _by_count(back: bool) -> Handler:
     """By the order in which NaT is first."""
 
@@ -170,8 +204,7 @@ def _spread(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 def _distinct(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     x = _only(places)
-    if named.keys() & {"equal_nan", "axis"}:
-        raise _refusal("unique", "takes no equal_nan= and no axis=: NaT is one value")
+    _takes("np.unique", named, *RETURNED, *OF_A_RUN)
     found = ours(key(*x.parts()), **named)
     if isinstance(found, tuple):
         return (seen(unkey(found[0]), x.dtype), *found[1:])
@@ -179,18 +212,14 @@ def _distinct(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 
 def _searched(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    (table, values), _ = same_unit(places)
-    return ours(key(table), key(values), **named)
-
-
-def _digitized(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    return _searched(ours, places, named)
+    """Places in an order, in which NaT is the last."""
+    (one, other), _ = same_unit(places)
+    return ours(key(one), key(other), **named)
 
 
 def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """NaT is equal to none."""
-    if named.keys() - {"invert", "assume_unique"}:
-        raise _refusal("np.isin", "takes assume_unique= and invert= alone")
+    _takes("np.isin", named, "invert", "assume_unique")
     (x, tests), _ = same_unit(places)
     if isinstance(tests, Array):
         raise _refusal("np.isin", "needs the values that are looked for in memory")
@@ -205,8 +234,7 @@ def _counted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
         raise _refusal("a histogram", "needs its edges in memory: compute() them")
     if bins is None or np.ndim(bins) != 1:
         raise _refusal("a histogram", f"needs its edges as an array of times, not bins={bins!r}")
-    if named.keys() & {"range", "density"}:
-        raise _refusal("a histogram", "takes no range= and no density=: its edges say all")
+    _takes("np.histogram", named, "weights", *OF_A_RUN)
     edges = np.asarray(bins)
     (x, counts), _ = same_unit([*places, edges])
     if isinstance(x, Array) and bool(np.any(counts == NAT)):
@@ -218,11 +246,6 @@ def _counted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 # -- Sums and means --------------------------------------------------------------------------------------------------
 
 
-def _lines(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that say which elements are reduced."""
-    return {name: named[name] for name in ("axis", "keepdims", "where") if name in named}
-
-
 def _is_span(x: Times, name: str) -> None:
     if x.dtype.kind != "m":
         raise ArgumentTypeError(f"{name} of {x.dtype}: times have no sum; their differences, of timedelta64, have one")
@@ -232,8 +255,7 @@ def _summed(skips: bool) -> Handler:
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
         x = _only(places)
         _is_span(x, "a sum")
-        if strange := named.keys() - {"axis", "keepdims", "where"}:
-            raise _refusal("a sum", f"takes no {', '.join(sorted(strange))}")
+        _takes("a sum", named, "axis", "keepdims", "where")
         (counts,) = x.parts()
         missing = is_nat(counts)
         total = sums.sum(np.where(missing, 0, counts), **named)
@@ -257,8 +279,7 @@ def _mean(skips: bool) -> Handler:
 
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
         x = _only(places)
-        if strange := named.keys() - {"axis", "keepdims", "where"}:
-            raise _refusal("a mean", f"takes no {', '.join(sorted(strange))}")
+        _takes("a mean", named, "axis", "keepdims", "where")
         (counts,) = x.parts()
         given = named.get("axis")
         axes = range(len(x.shape)) if given is None else normalize_axes(given, len(x.shape), "axis")
@@ -301,8 +322,7 @@ def _quotient(totals: Sequence[Any], number: Any, bits: int) -> Any:
 
 def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     x: Any = _only(places)
-    if named.keys() & {"prepend", "append"}:
-        raise _refusal("diff", "takes no prepend= and append=: join them before")
+    _takes("np.diff", named, "n", "axis")
     (along,) = normalize_axes(named.get("axis", -1), len(x.shape), "axis")
     if named.get("n", 1) < 0:
         raise ArgumentError(f"n={named['n']} must not be negative")
@@ -313,8 +333,7 @@ def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> An
 
 
 def _clipped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    if strange := named.keys() - {"min", "max", "a_min", "a_max"}:
-        raise _refusal("np.clip", f"takes no {', '.join(sorted(strange))}")
+    _takes("np.clip", named, "min", "max", "a_min", "a_max")
     x, low, high = [*places, None, None][:3]
     low, high = named.get("min", named.get("a_min", low)), named.get("max", named.get("a_max", high))
     found = x if low is None else np.maximum(x, low)
@@ -450,7 +469,8 @@ FUNCTIONS: dict[Any, Handler] = {
     np.insert: _inserted,
     **_rows("where", _alike(1, 2)),
     **_rows("full_like zeros_like empty_like", _filled_like),
-    **_rows("sort partition", _by_key(back=True)),
+    np.sort: _sorted,
+    **_rows("partition", _by_key(back=True)),
     **_rows("argsort argpartition argmax", _by_key(back=False)),
     **_rows("argmin count_nonzero shape ndim size", _by_count(back=False)),
     **_rows("min amin", _MIN),
@@ -467,7 +487,7 @@ FUNCTIONS: dict[Any, Handler] = {
     np.clip: _clipped,
     np.pad: _padded,
     np.searchsorted: _searched,
-    np.digitize: _digitized,
+    np.digitize: _searched,
     np.isin: _contained,
     np.array_equal: _equal,
     np.unique: _distinct,

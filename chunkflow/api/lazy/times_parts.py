@@ -113,7 +113,9 @@ def operand(value: Any) -> Argument:
     Raises
     ------
     ArgumentTypeError
-        A text, which might mean a time: it is for NumPy to read.
+        A text, which might mean a time: it is for NumPy to read; a masked array.
+    UnsupportedError
+        An array that is no expression, and not in memory.
     """
     if isinstance(value, Times):
         return Argument(value.parts()[0], value.dtype)
@@ -122,6 +124,8 @@ def operand(value: Any) -> Argument:
     if is_labelled(value):
         raise UnsupportedError("labelled arrays beside expressions of times are not taken: give .data of them")
     check_unmasked(value)
+    if hasattr(value, "shape") and not isinstance(value, np.ndarray | np.generic):
+        raise UnsupportedError(f"a {type(value).__name__} beside times: give chunkflow.open(array), or one of NumPy's")
     if isinstance(value, bool):
         return Argument(value, np.dtype(bool))
     if type(value) is int and not NAT <= value < -NAT:

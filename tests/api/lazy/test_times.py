@@ -279,6 +279,8 @@ def test_what_is_no_time_among_times() -> None:
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sort": lambda x: np.sort(x, axis=0),
+    "sorted rows": lambda x: np.sort(x, kind="stable"),
+    "flat": lambda x: np.sort(x, axis=None),
     "argsort": lambda x: np.argsort(x, axis=-1, kind="stable"),
     "min": lambda x: np.min(x, axis=0),
     "max": lambda x: np.max(x, axis=-1, keepdims=True),
@@ -427,7 +429,7 @@ def test_edges_a_nanosecond_apart() -> None:
 def test_what_histograms_refuse() -> None:
     x = cf.open(DATES)
     for wrong in ({"bins": 3}, {}, {"bins": DATES[[2, 0]], "density": True}):
-        with pytest.raises(errors.UnsupportedError, match="edges"):
+        with pytest.raises(errors.UnsupportedError, match="edges|density"):
             np.histogram(x, **wrong)
     with pytest.raises(errors.ArgumentError, match="NaT is no edge"):
         np.histogram(x, bins=np.array(["2000", "NaT"], "M8[D]"))
@@ -704,9 +706,17 @@ def test_days_before_the_reform_of_the_calendar(tmp_path: Path) -> None:
     alike(got - np.datetime64("2000", "us"), np.array([round(float(short[0]) * 86400e6)]).view("m8[us]"))
 
 
+def test_long_lines_are_sorted_too() -> None:
+    x = np.random.default_rng(0).integers(0, 10**9, (2, 20_000)).view("M8[s]")
+    x[0, 7] = "NaT"
+    compared(np.sort, x, budget="500kB")
+
+
 def test_dask() -> None:
     da = pytest.importorskip("dask.array")
     x = cf.open(da.from_array(DATES, 2))
+    with pytest.raises(errors.UnsupportedError, match=r"chunkflow\.open"):
+        _ = x - da.from_array(DATES, 2)
     alike(x.compute(device="cpu"), DATES)
     task = (x - DATES[0]).to_dask("16B", device="cpu")
     assert task.dtype == np.dtype("m8[D]")
