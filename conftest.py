@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
     "ci",
-    max_examples=4,
+    max_examples=3,
     derandomize=True,
     deadline=None,
     database=None,
@@ -107,8 +107,8 @@ def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
     return [item for item in items if item not in left_out]
 
 
-def in_a_third_of_the_places(items: list[pytest.Item]) -> list[pytest.Item]:
-    """All tests, but of a contract that all devices keep every third one: in other places from test to test."""
+def in_a_quarter_of_the_places(items: list[pytest.Item]) -> list[pytest.Item]:
+    """All tests, but of a contract that all devices keep every fourth one: in other places from test to test."""
     tried: dict[str, list[pytest.Item]] = {}
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
@@ -116,14 +116,14 @@ def in_a_third_of_the_places(items: list[pytest.Item]) -> list[pytest.Item]:
         if getattr(place, "mode", "") and not item.get_closest_marker("sweep"):
             tried.setdefault(item.nodeid.replace(str(place), ""), []).append(item)
     some = [(zlib.crc32(test.encode()), same) for test, same in tried.items() if len(same) > 3]
-    left_out = {item for number, same in some for i, item in enumerate(same) if i % 3 != number % 3}
+    left_out = {item for number, same in some for i, item in enumerate(same) if i % 4 != number % 4}
     return [item for item in items if item not in left_out]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not is_thorough():
         chosen = sampled([item for item in items if not item.get_closest_marker("thorough")])
-        chosen = in_a_third_of_the_places(chosen)
+        chosen = in_a_quarter_of_the_places(chosen)
         config.hook.pytest_deselected(items=[*set(items).difference(chosen)])
         items[:] = chosen
     # What libraries take on a GPU counts in every later budget of the process: small budgets come first, they last.

@@ -107,6 +107,7 @@ def test_every_case_runs_or_says_what_it_lacks(name: str, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_peaks_of_memory_are_those_of_processes(tmp_path: Path) -> None:
     done = run("rechunk", "--directory", str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]

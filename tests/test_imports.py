@@ -103,9 +103,13 @@ def own_imports(module: str) -> list[tuple[ast.stmt, str]]:
     return [(node, name.removeprefix("chunkflow").removeprefix(".")) for node, name in found]
 
 
-@cache
 def parse(module: str) -> ast.Module:
-    return ast.parse(MODULES[module].read_text(), MODULES[module])
+    return parsed(MODULES[module])
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), path)
 
 
 def circles(arrows: Iterable[tuple[str, str]]) -> None:
@@ -201,7 +205,7 @@ def test_users_see_the_public_names_only() -> None:
 
 @pytest.mark.parametrize("path", [*SOURCES, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_is_unpickled(path: Path) -> None:
-    tree = ast.parse(path.read_text(), path)
+    tree = parsed(path)
     for node, name in imports(tree):
         assert wing_of(name) not in ("pickle", "cloudpickle", "dill", "marshal"), f"line {node.lineno}"
     keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword)]

@@ -429,7 +429,7 @@ def test_edges_a_nanosecond_apart() -> None:
 def test_what_histograms_refuse() -> None:
     x = cf.open(DATES)
     for wrong in ({"bins": 3}, {}, {"bins": DATES[[2, 0]], "density": True}):
-        with pytest.raises(errors.UnsupportedError, match="edges|density"):
+        with pytest.raises(errors.UnsupportedError, match=r"edges|density"):
             np.histogram(x, **wrong)
     with pytest.raises(errors.ArgumentError, match="NaT is no edge"):
         np.histogram(x, bins=np.array(["2000", "NaT"], "M8[D]"))
