@@ -17,7 +17,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.times import NAT
 
 OF_TIMES = ("units", "calendar", "dtype")
-"""The attributes."""
+"""Attributes that say that an array's numbers are times, and which; the last is xarray's, of spans."""
 
 NAMES = {
     "D": "days",

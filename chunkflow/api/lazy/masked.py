@@ -14,7 +14,7 @@ from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute
 from chunkflow.api.lazy.masked_parts import WAYS_OUT, Masked, checked_fill
 from chunkflow.cluster.partition import PARTITION
-from chunkflow.engine.options import BudgetLike, ProgressLike
+from chunkflow.engine.options import BudgetLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.stores import NewArray
 
@@ -148,12 +148,6 @@ class MaskedArray(Masked):
             raise AttributeError(f"a masked expression has no {name}: {WAYS_OUT}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __copy__(self) -> MaskedArray:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> MaskedArray:
-        return self  # expressions never change
-
     # -- Who asks it ----------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -223,10 +217,6 @@ class MaskedArray(Masked):
 
     # -- What runs it ---------------------------------------------------------------------------------------------
 
-    def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
-        """The result as an array of numpy.ma's, a scalar, or ``numpy.ma.masked``; see `chunkflow.compute`."""
-        return compute(self, budget=budget, device=device, progress=progress)
-
     def to_zarr(self, path: Any, *, fill_value: Any = None, **options: Any) -> Any:
         """Store the array in a zarr array as xarray and netCDF have missing values: by a value that stands for them.
 
@@ -282,10 +272,6 @@ class MaskedArray(Masked):
         data, mask = (part.to_dask(partition, budget=budget, device=device) for part in self.parts())
         meta = np.ma.array(np.empty((0,) * len(self.shape), data.dtype))
         return data.map_blocks(_masked_block, mask.rechunk(data.chunks), fill_value=self._fill_value, meta=meta)
-
-    def __dask_graph__(self) -> Any:
-        # An error: without a graph dask would return the array as it is.
-        raise UnsupportedError(f"{self!r} is no collection of dask's: compute() computes it, to_dask() makes one of it")
 
 
 def _masked_block(data: np.ndarray, mask: np.ndarray, fill_value: Any) -> Any:

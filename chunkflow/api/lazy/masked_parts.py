@@ -8,9 +8,9 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from chunkflow.api.compound import Compound
 from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.together import Together
 from chunkflow.api.reductions import sums
 from chunkflow.api.reductions.request import Axis
 from chunkflow.core.grid import Shape
@@ -23,7 +23,7 @@ from chunkflow.stores import Source, is_labelled
 WAYS_OUT = "x.filled(value) or x.compressed() gives an expression without a mask, x.data and x.mask are its two parts"
 
 
-class Masked(Compound):
+class Masked(Together):
     """Two expressions of one shape: elements, and whether each is masked."""
 
     __slots__ = ("_elements", "_fill_value", "_hidden")  # other names than numpy.ma looks for

@@ -11,12 +11,11 @@ import numpy as np
 
 from chunkflow.api.lazy import times_functions, times_ufuncs, times_units
 from chunkflow.api.lazy.array import Array
-from chunkflow.api.lazy.compute import compute
 from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.lazy.times_parts import WAYS_OUT, Times
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.cluster.partition import PARTITION
-from chunkflow.engine.options import BudgetLike, ProgressLike
+from chunkflow.engine.options import BudgetLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.unasked import check_unasked
 from chunkflow.stores import NewArray
@@ -122,12 +121,6 @@ class TimeArray(Times):
         if not name.startswith("_") and (hasattr(Array, name) or hasattr(np.ndarray, name)):
             raise AttributeError(f"an expression of times has no {name}: {WAYS_OUT}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __copy__(self) -> TimeArray:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> TimeArray:
-        return self  # expressions never change
 
     def __bool__(self) -> bool:
         return bool(self._one())
@@ -258,10 +251,6 @@ class TimeArray(Times):
 
     # -- What runs it ---------------------------------------------------------------------------------------------
 
-    def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
-        """The result as NumPy's array of times, or a scalar; see `chunkflow.compute`."""
-        return compute(self, budget=budget, device=device, progress=progress)
-
     def to_zarr(self, path: Any, **options: Any) -> Any:
         """Store the times in a zarr array as xarray and netCDF have them: integers with ``units``.
 
@@ -302,10 +291,6 @@ class TimeArray(Times):
     def to_dask(self, partition: str | int = PARTITION, *, budget: BudgetLike = None, device: Any = None) -> Any:
         """The array as a `dask.array.Array` of times; see `chunkflow.Array.to_dask`."""
         return self._counts.to_dask(partition, budget=budget, device=device).view(self.dtype)
-
-    def __dask_graph__(self) -> Any:
-        # An error: without a graph dask would return the array as it is.
-        raise UnsupportedError(f"{self!r} is no collection of dask's: compute() computes it, to_dask() makes one of it")
 
 
 def called(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> Any:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from chunkflow.api.compound import Compound
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.times_units import in_unit
+from chunkflow.api.lazy.together import Together
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
@@ -22,7 +22,7 @@ from chunkflow.stores.times import NAT, counts_of
 WAYS_OUT = "x.view('i8') is an expression of the integers (NaT is the lowest), x.astype(unit) one of other units"
 
 
-class Times(Compound):
+class Times(Together):
     """An expression of integers, and the dtype of the times that they count."""
 
     __slots__ = ("_counts", "_dtype")

@@ -1,0 +1,30 @@
+"""What the handles of several expressions, or of one that is seen otherwise, share with `Array`."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from chunkflow.api.compound import Compound
+from chunkflow.api.lazy.compute import compute
+from chunkflow.engine.options import BudgetLike, ProgressLike
+from chunkflow.errors import UnsupportedError
+
+
+class Together(Compound):
+    """Expressions that are one array to their user: they never change, and are computed in the same passes."""
+
+    __slots__ = ()
+
+    def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
+        """The result in memory, as NumPy has such an array, or a scalar; see `chunkflow.compute`."""
+        return compute(self, budget=budget, device=device, progress=progress)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __dask_graph__(self) -> Any:
+        # An error: without a graph dask would return the array as it is.
+        raise UnsupportedError(f"{self!r} is no collection of dask's: compute() computes it, to_dask() makes one of it")
