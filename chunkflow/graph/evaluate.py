@@ -89,7 +89,7 @@ class Evaluation:
     stored: dict[Node, Any] = field(default_factory=lambda: dict(_around.get()))
     _unread: dict[Node, Any] = field(default_factory=dict)
     """Results that no later pass may read: in outputs of other dtypes, or in those that have no names yet."""
-    _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
+    _needs: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
     _runs: dict[Node, Callable[..., Any] | None] = field(default_factory=dict)
     _asked: set[Node] = field(default_factory=set)
     """What the caller gets."""
@@ -250,7 +250,7 @@ class Evaluation:
         todo = self._todo(wanted)
         done: set[Node] = set(self.stored)
         while todo:
-            ready = [node for node in todo if self._needed(node) <= done]
+            ready = [node for node in todo if done.issuperset(self._needed(node))]
             assert ready, "expressions have no cycles"
             done |= set(ready)
             for group in self._together(ready):
@@ -288,14 +288,17 @@ class Evaluation:
             found.append((extents, reads, [*members, node]))
         return [members for _, _, members in found]
 
-    def _needed(self, node: Node) -> frozenset[Node]:
-        """Nodes that must be stored before this one can be computed."""
+    def _needed(self, node: Node) -> tuple[Node, ...]:
+        """Nodes that must be stored before this one can be computed, in the order in which they are met.
+
+        In the same order each time, the calls of a pass are too, and its kernels are compiled once.
+        """
         if node not in self._needs:
             stored = dict(self.stored)
-            needed: set[Node] = set()
+            needed: dict[Node, None] = {}
 
             def lacking(missing: Node) -> None:
-                needed.add(missing.producer)
+                needed[missing.producer] = None
                 stored.update(placeholders([missing.producer]))
 
             while True:
@@ -304,7 +307,7 @@ class Evaluation:
                     break
                 except MustBeStoredError as error:
                     lacking(error.node)
-            self._needs[node] = frozenset(needed)
+            self._needs[node] = tuple(needed)
         return self._needs[node]
 
     def _several(self, node: Node) -> Callable[..., Any] | None:

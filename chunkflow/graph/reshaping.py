@@ -20,6 +20,7 @@ from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, interned, source_of
+from chunkflow.graph.outputs import leaves, places_of
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
 from chunkflow.kernels.declare import declare_map
@@ -40,6 +41,25 @@ def reshaped(node: Node, shape: Any) -> Node:
     spec = ArraySpec(f"{node.name} reshaped", wanted, node.spec.dtype)
     held = node if isinstance(node, SourceNode) and _is_plain(node) else _copied(node)
     return interned(("reshape", held, wanted), lambda: ViewNode(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
+
+
+def of_same_elements(node: Node, out: Any) -> tuple[Node, Any] | None:
+    """For a reshaped node that has an output in memory, the node that has the same elements, and `out` in its shape.
+
+    None for any other node or output, and one that overlaps what is read: elements are stored first, then copied.
+    """
+    if not isinstance(node, ViewNode) or not isinstance(node.view, _Reshaped):
+        return None
+    (held,) = node.inputs
+    if source_of(held) is not None or not isinstance(held, OpNode):
+        return None
+    if out is None:
+        return held, None
+    if not isinstance(out, np.ndarray) or out.shape != node.shape or not out.flags.c_contiguous:
+        return None
+    shaped = out.reshape(held.shape)
+    place = places_of({held: shaped}, overwrite=True)[held]
+    return None if any(place.holds(leaf.footprint) for leaf in leaves(held, ())) else (held, shaped)
 
 
 def _split(node: Node, parts: tuple[Shape, ...]) -> Node | None:

@@ -1209,7 +1209,7 @@ def test_files_in_c_order_are_reshaped_without_a_pass(order: Any, dtype: str, tm
     np.save(tmp_path / "x.npy", a)
     for path in (tmp_path / "x.npy", str(tmp_path / "x.npy")):
         x = cf.open(path).reshape(4, -1)
-        assert len(cf.explain(x, device="cpu").passes) == 1 + (order == "F")
+        assert len(cf.explain(x + 1, device="cpu").passes) == 1 + (order == "F")
         same(x.compute(device="cpu"), np.ascontiguousarray(a, dtype[-2:]).reshape(4, -1))
         same(np.asarray(x[1:3, ::2]), a.astype(dtype[-2:]).reshape(4, -1)[1:3, ::2])
 
@@ -1219,8 +1219,33 @@ def test_others_are_copied_before_they_are_reshaped(opened: Callable[[Path], Any
     a = np.arange(24.0).reshape(2, 3, 4)
     zarr.create_array(tmp_path / "x.zarr", data=a, chunks=(1, 2, 4))
     x = cf.open(opened(tmp_path / "x.zarr")).reshape(4, -1)
-    assert len(cf.explain(x, device="cpu").passes) == 2
-    same(x.compute(device="cpu"), a.reshape(4, -1))
+    assert len(cf.explain(x + 1, device="cpu").passes) == 2
+    same((x + 1).compute(device="cpu"), a.reshape(4, -1) + 1)
+
+
+@pytest.mark.parametrize("into", [None, np.zeros((4, 6)), np.zeros((4, 6), order="F"), np.zeros((4, 12))[:, ::2]])
+def test_a_result_in_memory_is_computed_in_its_other_shape(into: np.ndarray | None, tmp_path: Path) -> None:
+    x = cf.open(a := np.arange(24.0).reshape(2, 3, 4))
+    for expression, expected in [(x * 2, a * 2), (np.sort(-x, axis=1), np.sort(-a, axis=1)), (x.T + 1, a.T + 1)]:
+        wanted = expression.reshape(4, 6)
+        with cf.Profile() as profile:
+            got = wanted.compute(device="cpu") if into is None else cf.store(wanted, into, device="cpu")
+        same(got, np.ascontiguousarray(expected).reshape(4, 6))
+        assert into is None or got is into
+        in_order = into is None or into.flags.c_contiguous
+        assert len(profile.passes) == (1 if in_order else 2)
+
+
+def test_results_of_other_shapes_share_no_memory_and_overwrite_nothing_that_is_read() -> None:
+    x = cf.open(a := np.arange(24.0).reshape(2, 3, 4))
+    y = np.sort(-x, axis=1)
+    found = cf.compute(y, y.reshape(-1), y.reshape(4, 6), device="cpu")
+    for one, other in itertools.combinations(found, 2):
+        assert not np.shares_memory(one, other)
+        same(one.reshape(-1), other.reshape(-1))
+    expected = (a.T + 1).reshape(-1)
+    cf.store((x.T + 1).reshape(-1), a.reshape(-1), device="cpu")
+    same(a.reshape(-1), expected)
 
 
 @pytest.mark.parametrize("chunks", [(2, 3), (4, 2)])

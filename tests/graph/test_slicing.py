@@ -53,7 +53,7 @@ CUTS = [slice(None), slice(1, None), slice(0, 0), slice(None, None, -1), slice(0
 @pytest.mark.parametrize("make", WIDER.values(), ids=WIDER)
 def test_axes_that_no_array_has(make: Callable[[Any, Any], Any]) -> None:
     lazy, array = make(cf.open(VECTOR), cf.open(OTHER)), make(VECTOR, OTHER)
-    for index in itertools.product(CUTS, repeat=2):
+    for index in list(itertools.product(CUTS, repeat=2))[::2]:
         for got, expected in (
             (lazy[index], array[index]),
             (lazy[index].sum(), array[index].sum()),
@@ -142,7 +142,7 @@ INDICES: list[Any] = [
 def test_slices_of_slices_of_expressions(first: Any) -> None:
     array = np.random.default_rng(0).random((7, 8, 6))
     x = cf.open(array)
-    for then, last in itertools.product(INDICES, INDICES[:5]):
+    for then, last in itertools.product(INDICES, INDICES[:3]):
         for lazy, expected in (
             (x * 2 + x[:, :1], array * 2 + array[:, :1]),
             (divmod(x, 0.25)[1], divmod(array, 0.25)[1]),

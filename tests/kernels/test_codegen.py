@@ -247,3 +247,14 @@ def test_each_is_the_separate_function_to_the_bit(fn: Any, dtype: str) -> None:
     got = of(*map(cf.open, given)).compute(device="cuda")
     with np.errstate(all="ignore"):
         same(got, of(*map(cupy.asarray, given)).get() if floats else of(*given))
+
+
+@needs_compiler
+def test_an_expression_has_the_same_kernels_each_time(device: Any) -> None:
+    a = np.arange(24.0).reshape(4, 6)
+    for _ in range(8):
+        parts = [((cf.open(a) + i) * (i + 1)).sum(axis=0) for i in range(5)]
+        got = (parts[0] / parts[1] + parts[2] * parts[3] - parts[4]).compute(device=device)
+        sums = [((a + i) * (i + 1)).sum(axis=0) for i in range(5)]
+        same(got, sums[0] / sums[1] + sums[2] * sums[3] - sums[4])
+    assert len(set(device.made)) == 2  # one for all sums, and one of them

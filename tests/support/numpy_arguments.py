@@ -47,7 +47,7 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     **dict.fromkeys((np.corrcoef, np.cov), (X[:, :, 0],)),
     **dict.fromkeys((np.cumulative_sum, np.cumulative_prod, np.i0), (LINE,)),
     **dict.fromkeys((np.dot, np.inner, np.linalg.matmul), (X[0], Y[0].T)),
-    **dict.fromkeys((np.outer, np.linalg.outer), (X[0, 0], Y[0, :, 0])),
+    **dict.fromkeys((np.outer, np.linalg.outer), (X[0, 0], Y[0, :, 0])), np.lexsort: ((X, Y),),
     np.tensordot: (X, Y.transpose(1, 2, 0)), np.inner: (X[0], Y[0]), np.astype: (X, "f4"), np.broadcast_to: (X[0],
     X.shape),
     np.digitize: (X, EDGES), np.einsum: ("ij,kj->ik", X[0], Y[0]), np.expand_dims: (X, 0), np.full_like: (X, 3),
@@ -159,9 +159,6 @@ REFUSED_VALUES: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("unique", "an `axis` of an array of several dimensions", lambda x: np.unique(x, axis=0)),
     ("polyfit", "`full` and `cov`", lambda x: np.polyfit(np.arange(6.0), x[:, 0], 2, full=True)),
     ("histogram", "of the rules for the bins \"stone\"", lambda x: np.histogram(x, "stone")),
-    ("quantile, percentile, nanquantile, nanpercentile", "`q` of several dimensions",
-     lambda x: np.quantile(x, [[0.1]])),
-    ("outer", "arrays of several dimensions", lambda x: np.outer(x, x[0, 0])),
     ("astype, zeros_like, ones_like, full_like", "dtypes that are of no numbers", lambda x: np.astype(x, "U5")),
     ("sum, prod, mean, var, std", "for complex numbers a real `dtype`", lambda x: np.sum(x + 0j, dtype="c16") if x is X
      else np.sum(x + 0j, dtype="f8")),

@@ -115,7 +115,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     ],
     np.percentile: [lambda x, **_: np.percentile(x, 20, axis=(0, 1), keepdims=True)],
     np.median: [lambda x, **_: np.median(x, axis=2)],
-    np.nanquantile: [lambda n, **_: np.nanquantile(n, [0.2, 0.5], axis=0)],
+    np.nanquantile: [
+        lambda n, **_: np.nanquantile(n, [0.2, 0.5], axis=0),
+        lambda n, **_: np.nanquantile(n, [[0.2, 0.5], [0.9, 0]], axis=1, keepdims=True),
+    ],
     np.nanpercentile: [lambda n, **_: np.nanpercentile(n, 20)],
     np.nanmedian: [lambda n, **_: np.nanmedian(n, axis=1)],
     np.histogram: [lambda x, **_: np.histogram(x, 5, (-2, 2)), lambda x, y, **_: np.histogram(x, [0, 1, 3], weights=y)],
@@ -141,7 +144,13 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.trapezoid: [lambda x, **_: np.trapezoid(x, axis=1), lambda x, y, **_: np.trapezoid(x, y, axis=0)],
     np.dot: [lambda m, **_: np.dot(m, m.T)],
     np.inner: [lambda m, **_: np.inner(m, m + 1)],
-    np.outer: [lambda m, **_: np.outer(m[0], m[1] * 2)],
+    np.outer: [lambda m, **_: np.outer(m[0], m[1] * 2), lambda m, **_: np.outer(m[:2], m[1:3])],
+    np.lexsort: [
+        lambda x, y, **_: np.lexsort((np.round(x), np.round(y)), axis=1),
+        lambda m, **_: np.lexsort(np.round(m)),
+        lambda n, x, **_: np.lexsort((x, np.round(n)), axis=0),
+    ],
+    np.sort_complex: [lambda m, **_: np.sort_complex(m), lambda m, **_: np.sort_complex(m > 0)],
     np.tensordot: [lambda x, y, **_: np.tensordot(x, y, axes=([0, 1], [0, 1]))],
     np.einsum: [
         lambda m, **_: np.einsum("ij,kj->ik", m, m + 1),
@@ -314,6 +323,8 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.piecewise: [
         lambda x, **_: np.piecewise(x, [x < 0, x > 1], [-1, np.square, 7]),
         lambda m, **_: np.piecewise(m[0], m[0] > 1, [3]),
+        lambda x, **_: np.piecewise(x, [x < 0, np.ones(x.shape), x > 1], [1.5, 2, 3, 4]),
+        lambda m, **_: np.piecewise(m, [m[:, 0] > 1], [3, -1]),
         lambda x, y, **_: np.piecewise(x, [x > y], [np.multiply, np.subtract], 3),
     ],
     np.array_equiv: [lambda m, **_: np.array_equiv(m, m[:1]), lambda m, **_: np.array_equiv(m[:1] * m[:1], m[0] ** 2)],

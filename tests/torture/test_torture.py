@@ -41,10 +41,10 @@ def test_every_scenario_ends_well_without_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        "torture --scenarios 2 --number 12 --seconds 2",
-        "torture.full --scenarios 1 --number 4 --seconds 2",
-        "torture.power --scenarios 1 --number 4 --seconds 2",
-        "torture.many --number 2 --only zarr",
+        "torture --scenarios 2 --number 6 --seconds 1",
+        "torture.full --scenarios 1 --number 2 --seconds 1",
+        "torture.power --scenarios 1 --number 2 --seconds 1",
+        "torture.many --number 1 --only zarr",
         "torture.kills --kinds 2 --number 1 --apart 1 --seed 0",
         pytest.param("torture.kills --points --only distinct", marks=pytest.mark.thorough),
     ],

@@ -29,6 +29,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.evaluate import Evaluation, placeholders
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, node_of
 from chunkflow.graph.recognition import recognized
+from chunkflow.graph.reshaping import of_same_elements
 from chunkflow.kernels.digest import digest
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import Published, is_labelled, open_target
@@ -158,11 +159,11 @@ def _plan_to_store(arrays: Any, outs: Any, *, chunks: Chunks = None, checksum: b
         raise ArgumentTypeError(f"store has no argument {', '.join(sorted(strange))}")
     options = Options(out_chunks=chunks, **known)
     with asked(checksum, outs):
-        return _plan_of({_target(node): out for node, out in wanted.items()}, options)
+        return _plan_of(wanted, options)
 
 
-def _plan_of(targets: dict[Node, Any], options: Options) -> PassesPlan:
-    whole = Evaluation(options)
+def _plan_of(wanted: dict[Node, Any], options: Options) -> PassesPlan:
+    whole, targets = Evaluation(options), dict(_targets(wanted).values())
     return PassesPlan(tuple(named(lambda: whole.plans(targets), options, lambda: whole.plan_all(targets))))
 
 
@@ -195,12 +196,13 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
 
 def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
     """Results of nodes, as their users get them."""
-    targets = {_target(node): out for node, out in wanted.items()}
+    found = _targets(wanted)
+    targets = dict(found.values())
     with interrupts.deferred(), ExitStack() as stack:
         refuse_left(tuple(wanted.values()))
         whole = Evaluation(options, watching(progress))
         done = named(lambda: whole.run(targets, stack), options, lambda: whole.plan_all(targets))
-    return {node: _finished(node, done[_target(node)], out) for node, out in wanted.items()}
+    return {node: _finished(node, done[found[node][0]], out) for node, out in wanted.items()}
 
 
 def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
@@ -219,8 +221,22 @@ def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressL
         return _evaluated(places, replace(options, budget=budget, resume=False, name=None), progress)
 
 
-def _target(node: Node) -> Node:
-    """The node to compute for a node: for one of several results of a fold, the fold."""
+def _targets(wanted: dict[Node, Any]) -> dict[Node, tuple[Node, Any]]:
+    """For each node the one that is computed for it, and where that goes.
+
+    For one of several results of a fold it is the fold; for a reshaped one in memory, what has the same elements.
+    """
+    found = {node: (_of_fold(node), out) for node, out in wanted.items()}
+    taken = {target for target, _ in found.values()}
+    for node, out in wanted.items():
+        same = of_same_elements(node, out)
+        if same is not None and same[0] not in taken:  # two results would share memory
+            found[node] = same
+            taken.add(same[0])
+    return found
+
+
+def _of_fold(node: Node) -> Node:
     return node.op if isinstance(node, ItemNode) and not node.op.aligned else node
 
 
@@ -228,7 +244,9 @@ def _finished(node: Node, result: Any, out: Any) -> Any:
     if isinstance(node, ItemNode) and not node.op.aligned:
         result = result[node.item]
     if out is not None:
-        return result
+        return out if isinstance(out, np.ndarray) else result
+    if isinstance(result, np.ndarray):
+        result = result.reshape(node.shape)
     if isinstance(node, OpNode) and node.request.finish is not None:
         return node.request.finish(result)
     return result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
@@ -405,7 +423,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
         return _cluster_plan([node_of(lazy) for lazy in lazies], workers, partition, Options(**options))
     if analyze:
         return analyzed(lambda: compute(*values, **options))
-    return _plan_of(dict.fromkeys(_target(node_of(lazy)) for lazy in lazies), Options(**options))
+    return _plan_of(dict.fromkeys(map(node_of, lazies)), Options(**options))
 
 
 def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:

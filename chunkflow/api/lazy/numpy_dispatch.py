@@ -160,6 +160,8 @@ _UNIQUE: dict[str, dict[str, bool]] = {
 """NumPy's functions of distinct values, and what else they tell."""
 
 
+_QUANTILES = ("quantile", "percentile", "nanquantile", "nanpercentile")
+
 FUNCTIONS: dict[Any, Function] = {
     **{fn: partial(mapped, fn) for fn in _SAME},
     **_alike(np, sums, "sum prod mean average"),
@@ -170,12 +172,13 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, extremes, "min max any all ptp argmin argmax count_nonzero"),
     **_alike(np.lib.stride_tricks, windows, "sliding_window_view"),
     **_alike(np, nan, "nansum nanprod nanmean nanmin nanmax nanargmin nanargmax"),
-    **_alike(np, quantile, "quantile percentile median nanquantile nanpercentile nanmedian"),
+    **_alike(np, quantile, "median nanmedian"),
+    **{vars(np)[name]: numpy_values.quantiles(getattr(quantile, name)) for name in _QUANTILES},
     **_alike(np, histogram, "histogram histogram_bin_edges"),
     **_alike(np, histogramdd, "histogram2d histogramdd"),
     **_alike(np, sort, "sort argsort partition argpartition"),
     **_alike(np, scan, "cumsum cumprod diff"),
-    **_alike(np, product, "dot outer tensordot"),
+    **_alike(np, product, "dot tensordot"),
     **_alike(np.linalg, product, "matmul vecdot outer tensordot"),
     **_alike(np, gram, "cov corrcoef"),
     **_alike(np, gradient, "gradient"),
@@ -186,6 +189,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, numpy_pad, "pad"),
     **_alike(np, numpy_diagonals, "diagonal trace diag diagflat einsum"),
     **_alike(np, numpy_values, "unwrap piecewise array_equiv vdot polyfit apply_along_axis resize packbits unpackbits"),
+    **_alike(np, numpy_values, "lexsort sort_complex outer"),
     **_alike(np, numpy_at_once, "unique union1d trim_zeros real_if_close save"),
     **_alike(np.linalg, numpy_linalg, "norm vector_norm matrix_norm matrix_rank cond multi_dot solve svdvals"),
     **_alike(np, fill, "full_like nan_to_num"),
@@ -254,7 +258,6 @@ FUNCTIONS: dict[Any, Function] = {
 }
 
 _ADVICE = {
-    "lexsort sort_complex": "use chunkflow.sort, or chunkflow.argsort",
     "unique_all": "use np.unique: which of equal NaN is first is not told",
     "asarray asanyarray array": "compute() first",
     "put putmask place copyto fill_diagonal put_along_axis": "use chunkflow.put: it makes a new array",

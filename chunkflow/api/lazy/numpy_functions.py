@@ -148,12 +148,16 @@ def at_least(number: int) -> Function:
     return call
 
 
+def as_array(x: Any) -> Any:
+    """An expression, or an array in memory."""
+    return x if isinstance(x, Lazy) else np.asarray(x)
+
+
 def joined(axis: int, least: int) -> Function:
     """``hstack`` and so on: concatenation along `axis` of arrays of at `least` so many dimensions."""
 
     def call(arrays: Sequence[Any], dtype: Any = None, casting: str = "same_kind") -> Any:
-        given = [np.asarray(a) if not isinstance(a, Lazy) else a for a in arrays]
-        some = [at_least(least)(a) for a in given]
+        some = [at_least(least)(as_array(a)) for a in arrays]
         return join.concatenate(some, axis if some[0].ndim > axis else 0, dtype=dtype, casting=casting)
 
     return call

@@ -11,6 +11,7 @@ import numpy as np
 from chunkflow.api import scan
 from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.lazy.gufunc import whole_axes
+from chunkflow.api.lazy.numpy_functions import as_array
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.rearrange.take import in_memory, take
 from chunkflow.core.axes import normalize_axes
@@ -21,11 +22,6 @@ from chunkflow.graph.nodes import Lazy
 
 FEW = 32
 """Most pieces of an array with others between them that are joined: of more the places are read."""
-
-
-def _array(x: Any) -> Any:
-    """An expression, or an array in memory."""
-    return x if isinstance(x, Lazy) else np.asarray(x)
 
 
 def tril(m: Any, k: int = 0) -> Any:
@@ -75,7 +71,7 @@ def _leaves(arrays: Any) -> list[Any]:
 
 def _joined(arrays: Any, depth: int, least: int) -> Any:
     if not isinstance(arrays, list):
-        x = _array(arrays)
+        x = as_array(arrays)
         return x[(None,) * (least - x.ndim)]
     return join.concatenate([_joined(a, depth - 1, least) for a in arrays], -depth)
 
@@ -147,7 +143,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     for name, value, place in (("to_begin", to_begin, 0), ("to_end", to_end, len(parts) + 1)):
         if value is None:
             continue
-        added = _array(value)
+        added = as_array(value)
         if not np.can_cast(added.dtype, x.dtype, casting="same_kind"):
             raise ArgumentTypeError(f"{name} of {added.dtype} cannot be cast to {x.dtype}, that of the array")
         flat = numpy_functions.reshape(added, (-1,)) if isinstance(added, Lazy) else added.ravel().astype(x.dtype)
@@ -206,13 +202,13 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def outer(fn: np.ufunc, a: Any, b: Any) -> Any:
     """As `numpy.ufunc.outer`."""
-    one, other = map(_array, (a, b))
+    one, other = map(as_array, (a, b))
     return mapped(fn, one[(..., *(None,) * other.ndim)], other)
 
 
 def kron(a: Any, b: Any) -> Any:
     """As `numpy.kron`."""
-    one, other = map(_array, (a, b))
+    one, other = map(as_array, (a, b))
     ndim = max(one.ndim, other.ndim)
     one, other = (x[(None,) * (ndim - x.ndim)] for x in (one, other))
     shape = tuple(map(operator.mul, one.shape, other.shape))
@@ -225,7 +221,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     if axis is not None:
         axisa = axisb = axisc = axis
     vectors: list[Any] = []
-    for x, at in ((_array(a), axisa), (_array(b), axisb)):
+    for x, at in ((as_array(a), axisa), (as_array(b), axisb)):
         (along,) = normalize_axes(at, x.ndim, "axis")
         if x.shape[along] != 3:
             raise ArgumentError(f"vectors of {x.shape[along]} elements along axis {at}: those of three have a product")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,18 @@ from chunkflow.api import mapping, scan
 from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.lazy.compute import compute
 from chunkflow.api.lazy.gufunc import whole_axes
+from chunkflow.api.lazy.numpy_functions import as_array
 from chunkflow.api.linalg import lstsq, product
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.reductions.request import reduced_axes
+from chunkflow.api.statistics import sort
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
+from chunkflow.kernels.statistics.sorting import order_by_keys
 
 
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * np.pi) -> Any:
@@ -61,7 +64,17 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
         if condition.shape != x.shape[: condition.ndim]:
             raise ArgumentError(f"a condition of shape {condition.shape} does not fit an array of shape {x.shape}")
     arrays = [c[(..., *(None,) * (x.ndim - c.ndim))] for c in arrays]
-    return mapping.map(work, x, *arrays, dtype=x.dtype)
+    if any(np.ndim(f) for f in funclist if not callable(f)):
+        raise ArgumentError("a function is an array: give a number, or what makes one of the elements it is for")
+    if any(map(callable, funclist)) or not any(isinstance(c, Lazy) for c in arrays):
+        return mapping.map(work, x, *arrays, dtype=x.dtype)
+    values = np.zeros(len(arrays) + 1, x.dtype)
+    values[: len(funclist)] = funclist
+    found = values[-1]
+    for condition, value in zip(arrays, values, strict=False):
+        chooses = condition if condition.dtype == np.dtype("?") else condition != 0
+        found = np.where(chooses, value, found)
+    return numpy_functions.broadcast_to(found, x.shape)
 
 
 def _piecewise(x: Any, *conditions: Any, functions: tuple[Any, ...], args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
@@ -139,6 +152,44 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 def _along_lines(block: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return np.apply_along_axis(fn, -1, block, *args, **kwargs)
+
+
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """As `numpy.lexsort`. Blocks have whole lines."""
+    some = [as_array(key) for key in (keys if isinstance(keys, list | tuple) else numpy_functions.unstack(keys))]
+    if not some or any(key.shape != some[0].shape for key in some):
+        shapes = ", ".join(str(key.shape) for key in some)
+        raise ArgumentError(f"keys of shapes {shapes or '()'}: give one at least, all of one shape")
+    (along,) = normalize_axes(axis, some[0].ndim, "axis")
+    lines = [(numpy_functions.moveaxis(key, along, -1), ("line",)) for key in some]
+    found = whole_axes(order_by_keys, "lexsort", lines, some[0].shape[along : along + 1], np.dtype(np.intp))
+    return numpy_functions.moveaxis(found, -1, along)
+
+
+def sort_complex(a: Any) -> Any:
+    """As `numpy.sort_complex`."""
+    dtype = a.dtype if a.dtype.kind == "c" else np.dtype("c8" if a.dtype.char in "bhBH" else "c16")
+    return numpy_functions.astype(sort.sort(a), dtype)
+
+
+def outer(a: Any, b: Any) -> Any:
+    """As `numpy.outer`: of the elements in C order."""
+    one, other = (as_array(x).reshape(-1) for x in (a, b))
+    return product.outer(one, other)
+
+
+def quantiles(ours: Callable[..., Any]) -> Callable[..., Any]:
+    """A quantile whose `q` may have several dimensions, which come first in the result."""
+
+    @wraps(ours)
+    def call(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+        wanted = as_array(q)
+        if wanted.ndim < 2:
+            return ours(a, q, *args, **kwargs)
+        found = ours(a, wanted.reshape(-1), *args, **kwargs)
+        return numpy_functions.reshape(found, (*wanted.shape, *found.shape[1:]))
+
+    return call
 
 
 def resize(a: Any, new_shape: Any) -> Any:

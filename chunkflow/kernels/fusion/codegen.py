@@ -176,14 +176,14 @@ def text(
     >>> made.inputs, made.outputs
     ((('float32', 'x0'), ('float32', 's0')), (('float32', 'y0'),))
     >>> print(made.body)
-    const float v1 = (float)((float)x0 * (float)x0);
-    const float v2 = (float)((float)v1 + (float)s0);
-    y0 = v2;
+    const float v0 = (float)((float)x0 * (float)x0);
+    const float v1 = (float)((float)v0 + (float)s0);
+    y0 = v1;
     """
     known = {register: (f"x{i}", dtype) for i, (register, dtype) in enumerate(zip(inputs, dtypes, strict=True))}
     scalars: list[Any] = []
     lines: list[str] = []
-    for link in links:
+    for number, link in enumerate(links):
         own = [known[g[0]][1] if isinstance(g, tuple) else _kind(g) for g in link.given]
         try:
             loop, out = _dtypes(link.ufunc, own)
@@ -206,7 +206,7 @@ def text(
                     return None
             operands.append(f"({unsigned if wraps else CTYPES[dtype.char]}){name}")
         value = form.text.format(*operands, T=CTYPES[loop[-1].char], N=8 * loop[-1].itemsize)
-        name = f"v{link.register}"
+        name = f"v{number}"
         lines.append(f"const {CTYPES[out.char]} {name} = ({CTYPES[out.char]})({value});")
         known[link.register] = (name, out)
     lines += [f"y{i} = {known[register][0]};" for i, register in enumerate(results)]

@@ -25,6 +25,18 @@ def order_along(lines: Any, axis: int = -1, kind: Literal["stable"] | None = Non
     return np.argsort(lines, axis, kind=kind) if found is None else found
 
 
+def order_by_keys(*keys: Any) -> Any:
+    """Places of elements along the last axis in the order of several keys, the last one first, as `numpy.lexsort`."""
+    if isinstance(keys[0], np.ndarray):
+        return np.lexsort(keys)
+    found = None
+    for key in keys:  # each order keeps that of the key before among equal elements
+        last = key if found is None else np.take_along_axis(key, found, -1)
+        step = order_along(last, kind="stable")
+        found = step if found is None else np.take_along_axis(found, step, -1)
+    return found
+
+
 @singledispatch
 def short_lines(lines: Any, axis: int, *, places: bool) -> Any:
     """Lines in order along an axis, or the places of their elements; None where nothing does it at once.
