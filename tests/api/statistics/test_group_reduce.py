@@ -194,13 +194,13 @@ def test_order_statistics_of_groups(x: np.ndarray, by: np.ndarray, name: str, q:
 @pytest.mark.parametrize("columns", [False, True], ids=["all alike", "by column"])
 def test_order_statistics_beside_others_in_one_read(names: list[str], columns: bool, place: Place) -> None:
     rng = np.random.default_rng(3)
-    x = rng.standard_normal((6, 10, 25)).astype("f4")
+    x = rng.standard_normal((20, 12, 25)).astype("f4")
     x[rng.random(x.shape) < 0.2] = np.nan
     by = rng.integers(-1, 5, x.shape if columns else 25)
     options: dict[str, Any] = {"q": [0.2, 0.5], "axis": 2, "expected_groups": 5, "device": place.device()}
     source = CountingSource(x)
     found, _ = cf.groupby_reduce(source, by, func=names, budget=2_000_000, **options)
-    assert x.nbytes <= source.bytes_read < 2 * x.nbytes, "a trial reads a block"
+    assert x.nbytes <= source.bytes_read <= 2 * x.nbytes, "a trial reads a block, of few elements all"
     for name, got in zip(names, found, strict=True):
         alone, _ = cf.groupby_reduce(x, by, func=name, **options)
         np.testing.assert_array_equal(np.asarray(got), np.asarray(alone), err_msg=name)
@@ -299,7 +299,7 @@ def test_objects_of_several_kinds_are_refused(labels: Any) -> None:
 )
 @pytest.mark.parametrize("expected_groups", [None, "given"])
 def test_long_labels_in_memory_count_in_the_budget(kind: str, expected_groups: Any, tmp_path: Path) -> None:
-    x = np.random.default_rng(0).random(100_000)
+    x = np.random.default_rng(0).random(300_000)
     np.save(tmp_path / "x.npy", x)
     number = np.random.default_rng(1).integers(0, 50, x.size)
     made: dict[str, Callable[[], Any]] = {
