@@ -285,6 +285,12 @@ def computed(results: Any) -> Any:
     return da.core.finalize(results)
 
 
+def scalar_or_array(results: Any) -> Any:
+    """As `computed`, with a scalar where the parts are arrays without dimensions."""
+    found = da.core.finalize(results)
+    return found if found.ndim else found[()]
+
+
 def persisted(graph: Mapping[Any, Any], name: str, chunks: Any, dtype: Any, rename: Any = None) -> da.Array:
     """A dask array of parts that are stored on the workers."""
     return da.Array(graph, (rename or {}).get(name, name), chunks, dtype=dtype)

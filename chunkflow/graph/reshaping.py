@@ -19,6 +19,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.evaluate import op_node
+from chunkflow.graph.live import lives_below
 from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, interned, source_of
 from chunkflow.graph.outputs import leaves, places_of
 from chunkflow.graph.request import Request
@@ -51,7 +52,7 @@ def of_same_elements(node: Node, out: Any) -> tuple[Node, Any] | None:
     if not isinstance(node, ViewNode) or not isinstance(node.view, _Reshaped):
         return None
     (held,) = node.inputs
-    if source_of(held) is not None or not isinstance(held, OpNode):
+    if source_of(held) is not None or not isinstance(held, OpNode) or lives_below([held], {}):
         return None
     if out is None:
         return held, None

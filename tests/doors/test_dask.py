@@ -177,6 +177,32 @@ def test_dasks_protocol() -> None:
             dask.compute(several_passes)
 
 
+MASKED = np.ma.masked_less(X, np.median(X))
+TIMES = np.arange(60).astype("M8[h]").reshape(3, 4, 5)
+SEVERAL_AS_ONE = [
+    lambda: cf.open(MASKED), lambda: cf.open(MASKED).mean(axis=0), lambda: np.max(cf.open(MASKED)),
+    lambda: cf.open(MASKED)[0] + 1, lambda: np.sum(cf.masked_equal(np.ones(4), 1)), lambda: cf.open(TIMES),
+    lambda: cf.open(TIMES) - TIMES[0], lambda: np.max(cf.open(TIMES)), lambda: np.mean(cf.open(TIMES), axis=(0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", SEVERAL_AS_ONE)
+def test_masked_arrays_and_times_are_collections(make: Callable[[], Any]) -> None:
+    x = make()
+    assert isinstance(x, DaskCollection)
+    assert dask.is_dask_collection(x)
+    assert dask.base.tokenize(x) == dask.base.tokenize(x)
+    assert set(dask.core.flatten(x.__dask_keys__())) <= set(x.__dask_graph__())
+    right = x.compute(device="cpu")
+    (kept,), (optimized,) = dask.persist(x), dask.optimize(x)
+    for got in (*dask.compute(x), dask.compute({"a": [x], "b": cf.open(X).sum()})[0]["a"][0]):
+        assert type(got) is type(right)
+        assert got.dtype == right.dtype
+    for got in (got, kept.compute(), optimized.compute(), x.persist(scheduler="sync").compute()):
+        np.testing.assert_array_equal(np.ma.getmaskarray(got), np.ma.getmaskarray(right))
+        np.testing.assert_array_equal(np.ma.filled(got, 0), np.ma.filled(right, 0))
+
+
 def test_collections_are_computed_together_with_dasks() -> None:
     x, d = cf.open(X), da.from_array(X, chunks=(8, 10, 7))
     total, ones, nested = dask.compute(x.sum(), d + 1, {"max": [x.max()]})

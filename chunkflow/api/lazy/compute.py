@@ -27,7 +27,7 @@ from chunkflow.engine.prepare import prepared
 from chunkflow.engine.resume import check_resume
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.evaluate import Evaluation, placeholders
-from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, node_of
+from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, node_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.graph.reshaping import of_same_elements
 from chunkflow.kernels.digest import digest
@@ -202,7 +202,7 @@ def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike
         refuse_left(tuple(wanted.values()))
         whole = Evaluation(options, watching(progress))
         done = named(lambda: whole.run(targets, stack), options, lambda: whole.plan_all(targets))
-    return {node: _finished(node, done[found[node][0]], out) for node, out in wanted.items()}
+    return {node: _finished(node, target, done[target], wanted[node]) for node, (target, _) in found.items()}
 
 
 def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
@@ -240,13 +240,16 @@ def _of_fold(node: Node) -> Node:
     return node.op if isinstance(node, ItemNode) and not node.op.aligned else node
 
 
-def _finished(node: Node, result: Any, out: Any) -> Any:
+def _finished(node: Node, target: Node, result: Any, out: Any) -> Any:
+    """A node's result, of that of its target."""
+    if isinstance(node, ViewNode) and target is not node:
+        if out is not None:
+            return out
+        result = result.reshape(node.shape)
     if isinstance(node, ItemNode) and not node.op.aligned:
         result = result[node.item]
     if out is not None:
-        return out if isinstance(out, np.ndarray) else result
-    if isinstance(result, np.ndarray):
-        result = result.reshape(node.shape)
+        return result
     if isinstance(node, OpNode) and node.request.finish is not None:
         return node.request.finish(result)
     return result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from chunkflow.cluster.partition import PARTITION
+from chunkflow.engine.options import BudgetLike
 from chunkflow.graph.nodes import Lazy
 
 
@@ -91,6 +93,50 @@ class Collection(Lazy):
         tasks, node = _task_graph(), self._node
         settings = tasks.Settings()
         return tasks.persisted, (tasks.name_of(node, settings), tasks.chunks_of(node, settings), node.spec.dtype)
+
+    @property
+    def __dask_optimize__(self) -> Any:
+        return _task_graph().optimize
+
+    @property
+    def __dask_scheduler__(self) -> Any:
+        return _task_graph().scheduler
+
+
+class OfBlocks(ABC):
+    """A dask collection that is what `to_dask` makes of it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_dask(self, partition: str | int = PARTITION, *, budget: BudgetLike = None, device: Any = None) -> Any:
+        """The array as a `dask.array.Array`; see `Collection.to_dask`."""
+
+    def persist(self, **options: Any) -> Any:
+        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
+        return self.to_dask().persist(**options)
+
+    def visualize(self, *args: Any, **options: Any) -> Any:
+        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
+        return self.to_dask().visualize(*args, **options)
+
+    def __dask_graph__(self) -> Any:
+        return self.to_dask().__dask_graph__()
+
+    def __dask_keys__(self) -> Any:
+        return self.to_dask().__dask_keys__()
+
+    def __dask_layers__(self) -> Any:
+        return self.to_dask().__dask_layers__()
+
+    def __dask_tokenize__(self) -> Any:
+        return self.to_dask().__dask_tokenize__()
+
+    def __dask_postcompute__(self) -> Any:
+        return _task_graph().scalar_or_array, ()
+
+    def __dask_postpersist__(self) -> Any:
+        return self.to_dask().__dask_postpersist__()
 
     @property
     def __dask_optimize__(self) -> Any:

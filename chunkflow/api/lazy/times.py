@@ -290,7 +290,8 @@ class TimeArray(Times):
 
     def to_dask(self, partition: str | int = PARTITION, *, budget: BudgetLike = None, device: Any = None) -> Any:
         """The array as a `dask.array.Array` of times; see `chunkflow.Array.to_dask`."""
-        return self._counts.to_dask(partition, budget=budget, device=device).view(self.dtype)
+        counts = self._counts.to_dask(partition, budget=budget, device=device)
+        return counts.map_blocks(_block_of_times, self.dtype, dtype=self.dtype)
 
 
 def called(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -305,3 +306,7 @@ def times_of(numbers: Array, dtype: np.dtype, casting: str = "unsafe", **kwargs:
     if strange := kwargs.keys() - {"copy", "order", "device"}:
         raise ArgumentTypeError(f"astype of an expression has no {', '.join(strange)}: give dtype and casting")
     return TimeArray(times_ufuncs.whole(numbers) if numbers.dtype.kind == "f" else numbers.astype("i8"), dtype)
+
+
+def _block_of_times(counts: Any, dtype: np.dtype) -> Any:
+    return np.asarray(counts).view(dtype)

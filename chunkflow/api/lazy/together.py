@@ -6,11 +6,11 @@ from typing import Any, Self
 
 from chunkflow.api.compound import Compound
 from chunkflow.api.lazy.compute import compute
+from chunkflow.api.lazy.dask_protocol import OfBlocks
 from chunkflow.engine.options import BudgetLike, ProgressLike
-from chunkflow.errors import UnsupportedError
 
 
-class Together(Compound):
+class Together(Compound, OfBlocks):
     """Expressions that are one array to their user: they never change, and are computed in the same passes."""
 
     __slots__ = ()
@@ -24,7 +24,3 @@ class Together(Compound):
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
-
-    def __dask_graph__(self) -> Any:
-        # An error: without a graph dask would return the array as it is.
-        raise UnsupportedError(f"{self!r} is no collection of dask's: compute() computes it, to_dask() makes one of it")

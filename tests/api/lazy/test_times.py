@@ -721,8 +721,6 @@ def test_dask() -> None:
     task = (x - DATES[0]).to_dask("16B", device="cpu")
     assert task.dtype == np.dtype("m8[D]")
     alike(task.compute(scheduler="sync"), DATES - DATES[0])
-    with pytest.raises(errors.UnsupportedError, match="to_dask"):
-        x.__dask_graph__()
 
 
 def test_several_share_their_passes(tmp_path: Path) -> None:
