@@ -195,10 +195,11 @@ def test_masked_arrays_and_times_are_collections(make: Callable[[], Any]) -> Non
     assert set(dask.core.flatten(x.__dask_keys__())) <= set(x.__dask_graph__())
     right = x.compute(device="cpu")
     (kept,), (optimized,) = dask.persist(x), dask.optimize(x)
-    for got in (*dask.compute(x), dask.compute({"a": [x], "b": cf.open(X).sum()})[0]["a"][0]):
+    (alone,), (beside,) = dask.compute(x), dask.compute({"a": [x], "b": cf.open(X).sum()})
+    for got in (alone, beside["a"][0]):
         assert type(got) is type(right)
         assert got.dtype == right.dtype
-    for got in (got, kept.compute(), optimized.compute(), x.persist(scheduler="sync").compute()):
+    for got in (alone, kept.compute(), optimized.compute(), x.persist(scheduler="sync").compute()):
         np.testing.assert_array_equal(np.ma.getmaskarray(got), np.ma.getmaskarray(right))
         np.testing.assert_array_equal(np.ma.filled(got, 0), np.ma.filled(right, 0))
 
