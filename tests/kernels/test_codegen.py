@@ -33,7 +33,6 @@ def elementwise(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         loads = "".join(f"const {CTYPE_OF[d]} {n} = p_{n}[n_{n} > 1 ? i : 0];\n" for d, n in inputs)
         stores = "".join(f"{CTYPE_OF[d]} &{n} = p_{n}[i];\n" for d, n in outputs)
         code = (
-            "#include <cmath>\nusing namespace std;\n"
             f'extern "C" void run(long size, {", ".join(lines)}) {{ for (long i = 0; i < size; i++) {{\n'
             f"{loads}{stores}{body}\n}} }}"
         )

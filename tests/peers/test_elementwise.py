@@ -90,7 +90,7 @@ CASES += [
       SCALAR)),
     *(case("where", M[0, :1], SMALL[one][:1, :3], SMALL[other][:1, :3]).whole() for one, other in PAIRS),
     *(case("where", M, SMALL[dtype][:1, :3], s) for dtype in DTYPES for s in (1, 2.5, True, np.int16(3))),
-    case("where", M, X), case("where", M),
+    case("where", M).refused("it takes both", ways=("eager",)),
     *(case("select", [M, X > 0], [X, I], default) for default in (0, 2.5, -1, 1j, np.nan, True)),
     *(case("select", [M, X > 0], [X, 1]), case("select", [M], [X]), case("select", [M[0], X > 0], [X, I])),
     *(case("select", [], []), case("select", [M], [X, I]), case("select", [X], [I]), case("select", [M], [X],

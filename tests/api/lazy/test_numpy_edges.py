@@ -110,6 +110,7 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.piecewise(x, [x > 1], [1, 2, 3]), "1 conditions and 3 functions"),
         (lambda x: np.piecewise(x, [[True, False]], [1]), "does not fit"),
         (lambda x: np.piecewise(x, [x > 1], [np.ones(3)]), "a function is an array"),
+        (lambda x: np.where(x > 1, x), "one branch"),
         (lambda x: np.polyfit([1, 2, 3], x, 1), "as long as y"),
         (lambda x: np.polyfit(x[0, 0], x[0], 1), "in memory"),
         (lambda x: np.polyfit([1, 2, 3], x[0], 1, w=[1, 2]), "shape of x"),

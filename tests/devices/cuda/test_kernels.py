@@ -28,8 +28,6 @@ from chunkflow.kernels.stencil.windows import weighted
 pytestmark = needs_compiler
 
 CUDA = """
-#include <algorithm>
-using std::min;
 #define __device__
 #define __shared__ static
 #define __syncthreads()
