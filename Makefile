@@ -21,7 +21,7 @@ demo: $(READY) ## the main job on generated data, within a minute
 test: $(READY) ## the tests; those that need a GPU skip themselves without one
 	$(BIN)/pytest -n auto --dist loadfile
 
-thorough: $(READY) ## the same with many more random examples and all of each sweep, and an hour of random programs
+thorough: $(READY) ## the same with many more random examples and all combinations of parameters, and an hour of random programs
 	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile=thorough
 	$(BIN)/python -m tests.fuzz --seconds 3600 --jobs $$(nproc)
 

@@ -77,7 +77,7 @@ def is_thorough() -> bool:
 
 
 def values(item: pytest.Item) -> set[tuple[object, ...]]:
-    """What a test of a sweep is tried with."""
+    """What a test is tried with."""
     params = item.callspec.params  # type: ignore[attr-defined]
     names = [mark.args[0] for mark in item.iter_markers("parametrize")]
     groups = [tuple(re.findall(r"\w+", " ".join([name] if isinstance(name, str) else name))) for name in names]
@@ -85,25 +85,24 @@ def values(item: pytest.Item) -> set[tuple[object, ...]]:
     return {(group, *(id(params[name]) for name in group)) for group in groups}
 
 
-def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
-    """All tests but those of a `sweep` whose values are tried by others of it, of which a GPU has its own.
+def of_each_value(items: list[pytest.Item]) -> list[pytest.Item]:
+    """All tests but those of whose parameters each value is tried by others, of which a GPU has its own.
 
-    Each class that inherits a contract suite has sweeps of its own.
+    Each class that inherits a contract suite has tests of its own.
     """
-    sweeps: dict[tuple[str, bool], list[tuple[pytest.Item, set[tuple[object, ...]]]]] = {}
+    tests: dict[tuple[str, bool], list[tuple[pytest.Item, set[tuple[object, ...]]]]] = {}
     for item in items:
-        suite = getattr(getattr(item, "function", None), "__module__", "").startswith("chunkflow.testing")
-        if item.get_closest_marker("sweep") or (suite and hasattr(item, "callspec")):
+        if hasattr(item, "callspec") and not item.get_closest_marker("combinations"):
             key = item.nodeid.partition("[")[0], item.get_closest_marker("gpu") is not None
-            sweeps.setdefault(key, []).append((item, values(item)))
+            tests.setdefault(key, []).append((item, values(item)))
     left_out = set()
-    for sweep in sweeps.values():
-        left = set().union(*(tried for _, tried in sweep))
+    for same in tests.values():
+        left = set().union(*(tried for _, tried in same))
         while left:
-            chosen = max(sweep, key=lambda test: len(test[1] & left))
+            chosen = max(same, key=lambda test: len(test[1] & left))
             left -= chosen[1]
-            sweep.remove(chosen)
-        left_out.update(item for item, _ in sweep)
+            same.remove(chosen)
+        left_out.update(item for item, _ in same)
     return [item for item in items if item not in left_out]
 
 
@@ -113,7 +112,7 @@ def in_a_quarter_of_the_places(items: list[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         place = params.get("place", params.get("where"))
-        if getattr(place, "mode", "") and not item.get_closest_marker("sweep"):
+        if getattr(place, "mode", ""):
             tried.setdefault(item.nodeid.replace(str(place), ""), []).append(item)
     some = [(zlib.crc32(test.encode()), same) for test, same in tried.items() if len(same) > 3]
     left_out = {item for number, same in some for i, item in enumerate(same) if i % 4 != number % 4}
@@ -122,8 +121,8 @@ def in_a_quarter_of_the_places(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not is_thorough():
-        chosen = sampled([item for item in items if not item.get_closest_marker("thorough")])
-        chosen = in_a_quarter_of_the_places(chosen)
+        chosen = in_a_quarter_of_the_places([item for item in items if not item.get_closest_marker("thorough")])
+        chosen = of_each_value(chosen)
         config.hook.pytest_deselected(items=[*set(items).difference(chosen)])
         items[:] = chosen
     # What libraries take on a GPU counts in every later budget of the process: small budgets come first, they last.

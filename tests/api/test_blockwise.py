@@ -71,7 +71,6 @@ def np_broadcast(arrays: Any, inputs: list[str]) -> list[Any]:
     ]
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("combine", [np.add, None], ids=["fold", "whole"])
 def test_a_product_of_many_blocks(place: Place, combine: Any) -> None:

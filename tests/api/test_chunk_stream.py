@@ -95,7 +95,6 @@ def test_random_arrays(place: Place, shape: tuple[int, ...], dtype: str, share: 
     same(copy, x.astype(copy.dtype))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize(
     ("chunks", "counts"), [(50, (2, 10)), ((50, 100), (2, 5)), ((-1, 250), (1, 2)), ((33, None), (3, 1))]
@@ -131,7 +130,6 @@ def test_a_chunk_is_stale_when_the_loop_has_moved_on(place: Place) -> None:
         first.data  # noqa: B018
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["npy", "zarr", "generic"])
 def test_what_the_loop_keeps_stays_as_it_is(place: Place, kind: str, tmp_path: Path) -> None:
@@ -192,7 +190,6 @@ def fail(chunk: cf.Chunk) -> None:
     raise ZeroDivisionError(f"at {chunk.index}")
 
 
-@pytest.mark.sweep
 @everywhere
 @sources
 @pytest.mark.parametrize("how", ["close", "with", "del", "break", "error", "exhaust"])
@@ -238,7 +235,6 @@ def test_a_stream_that_nobody_iterates_holds_nothing(place: Place, tmp_path: Pat
         assert list(blocks) == []
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("after", [0, 1, 5, 19])
 @pytest.mark.parametrize("cause", [OSError("gone"), KeyboardInterrupt()], ids=["OSError", "KeyboardInterrupt"])

@@ -192,7 +192,6 @@ def test_random_runs_equal_numpy(place: Place, tmp_path: Path, data: st.DataObje
     same(sink.values(returned), expected)
 
 
-@pytest.mark.sweep
 @on_cpu_and_gpu
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("kind", SOURCES)
@@ -200,7 +199,6 @@ def test_every_source_into_every_sink(place: Place, kind: str, sink: str, tmp_pa
     test_each_source_and_each_sink(place, kind, sink, tmp_path)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize(("kind", "sink"), [*zip(SOURCES, SINKS, strict=True), *zip(SOURCES, SINKS[::-1], strict=True)])
 def test_each_source_and_each_sink(place: Place, kind: str, sink: str, tmp_path: Path) -> None:
@@ -213,7 +211,6 @@ def test_each_source_and_each_sink(place: Place, kind: str, sink: str, tmp_path:
     same(target.values(returned), x * x - 1)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype(place: Place, dtype: str) -> None:
@@ -228,7 +225,6 @@ def test_extended_precision_where_numpy_has_it(tmp_path: Path) -> None:
         same(cf.map(np.negative, given_array, budget="20kB", device="cpu"), -x)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1, 1, 1), (7,), (13, 1), (1, 13)])
 @pytest.mark.parametrize("sink", ["none", "npy", "zarr"])
@@ -251,7 +247,6 @@ def test_blocks_of_one_element(place: Place) -> None:
     assert blocks.count((1, 1)) >= x.size
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("chunks", [(5, 7), (100, 100), (40, 1)])
 def test_chunks_larger_than_the_array_or_ragged_at_its_edge(
@@ -265,7 +260,6 @@ def test_chunks_larger_than_the_array_or_ragged_at_its_edge(
     assert y.chunks == tuple(min(c, n) for c, n in zip(chunks, x.shape, strict=True))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("where", ["memory", "npy", "memmap"])
 def test_fortran_order_in_and_out(place: Place, where: str, tmp_path: Path) -> None:
@@ -291,7 +285,6 @@ def test_missing_chunks_are_the_fill_value(place: Place, tmp_path: Path) -> None
 # -- Broadcasting, and what is read how often ----------------------------------------------------------------
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize(
     "shapes",
@@ -302,7 +295,6 @@ def test_broadcasting(place: Place, shapes: list[tuple[int, ...]]) -> None:
     same(run(place, 2000, total, *arrays), total(*arrays))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("shapes", [((2, 2, 0), (1, 1, 1)), ((2, 2, 1), (1, 1, 0)), ((0, 3), (2, 1, 1))])
 def test_broadcasting_with_an_empty_axis(place: Place, shapes: list[tuple[int, ...]]) -> None:
@@ -310,7 +302,6 @@ def test_broadcasting_with_an_empty_axis(place: Place, shapes: list[tuple[int, .
     same(run(place, 2000, total, *arrays), total(*arrays))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("axis", [0, 1])
 def test_each_element_is_read_once_also_where_it_is_broadcast(place: Place, axis: int) -> None:
@@ -368,7 +359,6 @@ def test_scalars_and_keywords_pass_through(place: Place) -> None:
     same(run(place, 1000, lambda a, x: a - x, np.float64(2), x), np.float64(2) - x)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
 def test_dtype_casts_the_result(place: Place, dtype: str) -> None:
@@ -399,7 +389,6 @@ def test_dtype_and_workspace_replace_the_trial_call(place: Place) -> None:
     assert calls == [(10, 20)] * 3 if place.lanes == 1 else sorted(calls) == [(10, 20)] * 3
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("chunks", [7, (7, -1), (None, 11), ((7, 7, 6), (11, 11, 8)), (1, 30)])
 def test_chunks_fix_the_blocks(place: Place, chunks: Any) -> None:
@@ -420,7 +409,6 @@ def test_chunks_fix_the_blocks(place: Place, chunks: Any) -> None:
     }
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("n", [24, 21, 1, 2])
 def test_functions_that_resize_their_blocks(place: Place, n: int) -> None:
@@ -430,7 +418,6 @@ def test_functions_that_resize_their_blocks(place: Place, n: int) -> None:
     same(run(place, 4000, lambda x: np.repeat(x, 3, axis=1), x, chunks=(5, 6)), np.repeat(x, 3, axis=1))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("axis", [0, 1, 2, -1, (0, 2), (0, 1, 2)])
 def test_dropped_axes_are_whole(place: Place, axis: Any) -> None:
@@ -438,7 +425,6 @@ def test_dropped_axes_are_whole(place: Place, axis: Any) -> None:
     same(run(place, 6000, lambda x: x.sum(axis=axis), x, drop_axis=axis), x.sum(axis=axis))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_new_axes_are_filled_by_each_block(place: Place, axis: int) -> None:
@@ -580,7 +566,6 @@ def test_the_blocks_tile_the_array(place: Place, shape: tuple[int, ...], share: 
 # -- In place ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["ndarray", "fortran", "memmap", "zarr.Array"])
 def test_in_place(place: Place, kind: str, tmp_path: Path) -> None:
@@ -604,7 +589,6 @@ def test_in_place_through_two_views_of_the_same_elements(place: Place, tmp_path:
     same(np.load(tmp_path / "x.npy"), -x)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("view", [lambda b: b, lambda b: b[::-1]], ids=["itself", "a view"])
 def test_a_result_that_is_its_block_beside_one_in_place(place: Place, view: Any) -> None:
@@ -616,7 +600,6 @@ def test_a_result_that_is_its_block_beside_one_in_place(place: Place, view: Any)
     same(beside, np.concatenate([view(x[i : i + 8]) for i in range(0, 40, 8)]))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["private", "deleted"])
 def test_a_result_that_is_a_view_in_place_through_another_mapping(place: Place, kind: str, tmp_path: Path) -> None:
@@ -638,7 +621,6 @@ def test_halves_of_one_array_do_not_overlap(place: Place) -> None:
     same(x, expected)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["memory", "file"])
 @pytest.mark.parametrize(
@@ -718,7 +700,6 @@ def test_blocks_are_read_only_on_the_cpu(place: Place, kind: str, tmp_path: Path
     same(x, filled((20, 20), "f4"))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize(
     ("returns", "out", "works"),

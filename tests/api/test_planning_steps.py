@@ -87,7 +87,6 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda made: made.__name__)
 def test_they_do_not_grow_with_the_elements(source: Any, expression: str, tmp_path: Path) -> None:

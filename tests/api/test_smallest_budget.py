@@ -372,7 +372,6 @@ FAR = np.append(np.zeros(9000, int), 100_000)
 SPARSE = np.random.default_rng(1).integers(0, 10**6, 90, "u4")
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("far", [FAR, SPARSE, np.array([200], "u1")], ids=["outlier", "sparse", "single"])
 @pytest.mark.parametrize("out", ["", "there", "y.npy", "y.zarr"])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -459,7 +458,6 @@ def test_a_dataset_of_several_passes_is_what_was_planned(make: Callable[[Any], A
         np.testing.assert_allclose(file["d"][...], make(x).compute(device="cpu"), rtol=1e-12, atol=1e-9)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "i8", "f2", "f8"])
 @pytest.mark.parametrize("bins", [4, "sqrt", "auto", "fd"])
 @pytest.mark.parametrize("there", [False, True])
@@ -475,7 +473,6 @@ def test_bins_that_the_elements_choose(dtype: str, bins: Any, there: bool, numbe
     np.testing.assert_array_equal(run(smallest)[0], right)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("rule", ["fd", "auto", "doane", "rice", "scott", "sqrt", "sturges"])
 @pytest.mark.parametrize("density", [False, True])
 @pytest.mark.parametrize("x", [np.append(np.linspace(0, 1, 99), 1e4), np.array([-99, *range(70), 10**5])])
@@ -488,7 +485,6 @@ def test_bins_far_out_are_counted_in_parts(rule: str, density: bool, x: np.ndarr
         np.testing.assert_array_equal(run(smallest)[0][...], right)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i2", "i4"])
 @pytest.mark.parametrize("number", [2, 300, 70_000])
 def test_values_of_a_pass_that_was_not_made_yet(dtype: str, number: int) -> None:

@@ -34,7 +34,6 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("partition", ["1MB", "1kB"])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("output", OUTPUTS)

@@ -79,7 +79,6 @@ CHOSEN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("name", CHOSEN)
 def test_results_are_numpys(name: str, place: Place) -> None:

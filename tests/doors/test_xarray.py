@@ -89,7 +89,6 @@ def test_what_is_in_a_store_is_mapped_as_decoded(stored: Any, name: str, place: 
     assert not got.encoding
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("dim", ["time", ("lat", "lon"), ["lon"], ..., None])
 @pytest.mark.parametrize("fn", ["nanmean", "nansum", "nanmax", "nanstd", "sum", "min", "var", "count_nonzero"])
 def test_reductions_keep_what_is_not_reduced(stored: Any, fn: str, dim: Any) -> None:

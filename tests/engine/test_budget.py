@@ -227,7 +227,6 @@ BUDGETS = [1, 4, 16, 64]
 """In MB, on the CPU."""
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("megabytes", BUDGETS)
 @pytest.mark.parametrize("work", WORKS, ids=lambda w: w.name)
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
@@ -281,7 +280,6 @@ def test_what_lies_between_passes_stays_within_the_budget(
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), made(np.load(on_disk / "x.npy")))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("megabytes", [1, 2, 4])
 @pytest.mark.parametrize(
     "cut", [np.s_[::4], np.s_[::4, ::4], np.s_[7::-1], np.s_[13:-10, ::-3], np.s_[:, ::64]], ids=repr

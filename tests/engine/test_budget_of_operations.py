@@ -145,7 +145,6 @@ def test_what_passes_keep_for_later_ones_counts(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, (x - x.mean(0)) / x.max(0) + x.min(0) * x.sum(0), rtol=1e-12)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
 @pytest.mark.parametrize("operation", [*OPERATIONS, *MOVES], ids=lambda o: o.name)
 def test_what_is_allocated_stays_within_the_budget(

@@ -42,6 +42,8 @@ from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.budget import NOT_LOADED_YET
 from chunkflow.testing import CountingSource, FailingArray, filled
 
+pytestmark = pytest.mark.combinations
+
 ROWS = {"dtype": "f4", "workspace": 0, "chunks": (4, 500)}
 """Options of a run over `volume` in 20 blocks, without a trial call."""
 
@@ -100,7 +102,6 @@ def raising(error: BaseException, block: int) -> Callable[..., Any]:
     return fn
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("sink", ["memory", "y.npy", "y.zarr"])
 @pytest.mark.parametrize("block", [0, 9, 19])
@@ -780,7 +781,6 @@ def test_a_function_that_never_has_enough_memory_is_a_budget_error(place: Place,
     assert caught.value.limit == place.budget(200_000)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("shape", [(80, 500), (1_000_000,), (7, 7, 7, 7)])
 def test_the_smallest_budget_that_an_error_names_will_do(place: Place, shape: tuple[int, ...], tmp_path: Path) -> None:

@@ -665,7 +665,6 @@ INDICES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("index", INDICES, ids=str)
 @pytest.mark.parametrize("kind", ["array", "npy", "zarr"])
 def test_slices(index: Any, kind: str, tmp_path: Path) -> None:

@@ -462,7 +462,6 @@ def test_the_error_names_the_smallest_budget_whatever_was_asked_for(arguments: d
 SHAPES = [(1 << 34,), (1 << 17, 1 << 17), (3000, 2000, 2500), (500, 100, 400, 700), (1 << 30, 7)]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("budget", ["256MB", "1GB", "4GB", "40GB"])
 @pytest.mark.parametrize("number", [1, 3])

@@ -72,7 +72,6 @@ def test_convolutions_are_scipys(case: dict[str, Any], place: Place) -> None:
     close(place.host(got), expected, size=4 * size)
 
 
-@pytest.mark.sweep
 @checked
 @pytest.mark.parametrize("boundary", [0, 2.5, "nearest", "reflect", "mirror", "periodic"])
 @pytest.mark.parametrize("sides", [(3, 5), (7, 1), (1, 1), (4, 2)])
@@ -88,7 +87,6 @@ def test_boundaries_are_scipys(sides: Any, boundary: Any, place: Place) -> None:
         close(cf.convolve(x, kernel, "same", "direct", **how), expected, size=100.0)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("mode", ["same", "valid", "full"])
 def test_a_kernel_wider_than_the_blocks(mode: Any, place: Place) -> None:
@@ -153,7 +151,6 @@ def test_bad_convolutions_are_refused_before_a_byte_is_read(args: Any, options: 
     assert source.bytes_read == 0
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("mode", ["same", "valid", "full"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -119,7 +119,6 @@ def _through_the_disk(case: dict[str, Any], place: Place, kind: str) -> None:
 VOLUME = (48, 40, 56)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("name", ["fftn", "rfftn", "irfftn"])
 def test_a_volume_larger_than_the_budget_takes_several_passes(name: str, place: Place) -> None:
@@ -244,7 +243,6 @@ def test_pools_keep_the_budget(place: Place) -> None:
 # -- Sources, sinks, failures --------------------------------------------------------------------------------
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("place", [CPU, CHECKING[0]], ids=str)
 @pytest.mark.parametrize("sink", ["zarr", "npy", "memmap", "array", "none", "group"])
 @pytest.mark.parametrize("source", ["zarr", "npy", "memmap", "array"])

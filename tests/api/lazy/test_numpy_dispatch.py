@@ -99,7 +99,6 @@ def as_numpy(fn: Callable[..., Any], *given: np.ndarray) -> None:
     np.testing.assert_allclose(got, expected, rtol=4 * np.finfo("f4").eps if expected.dtype.char in "fF" else 1e-12)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "?", "f4", "f8", "c8"])
 @pytest.mark.parametrize("fn", [np.sum, np.prod, np.min, np.max], ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -408,7 +408,6 @@ def test_no_blocks_read_less(m: int, k: int, n: int, share: float) -> None:
     assert plan.bytes_in <= near * fewest_bytes(m, k, n, budget - staging, plan.depth) + 1
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["threaded", "lazy"])
 @pytest.mark.parametrize("shape", [(900, 900, 900), (2000, 300, 100), (300, 4000, 250)])
 def test_a_product_reads_what_its_plan_says(mode: str, shape: tuple[int, int, int]) -> None:
@@ -662,7 +661,6 @@ def test_the_budget_is_kept(kind: str, budget: int) -> None:
 # -- Memory --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sweep
 @checked
 @pytest.mark.parametrize("contiguous", [False, True])
 def test_panels_add_up(place: Place, contiguous: bool, monkeypatch: pytest.MonkeyPatch) -> None:

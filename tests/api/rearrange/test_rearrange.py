@@ -347,7 +347,6 @@ RECHUNKS = [
 ]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("shape", "chunks", "wanted", "budget"), RECHUNKS)
 @checked
 def test_each_chunk_is_read_and_written_once(

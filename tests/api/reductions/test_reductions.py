@@ -167,7 +167,6 @@ def test_random_masks_and_beginnings_equal_numpys(
     close(got, expected, scale=100.0 if name in INEXACT else 0.0)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("dtype", ["i2", "f4", "f8", "c8"])
 def test_norms_equal_numpys(place: Place, dtype: str) -> None:
@@ -208,7 +207,6 @@ def test_an_integer_dtype_takes_whole_numbers(place: Place) -> None:
     same(run(place, sums.mean, x, axis=0, dtype="i4"), np.mean(x, axis=0, dtype="i4"))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
 def test_integers_wrap_as_in_numpy(place: Place, dtype: str) -> None:
@@ -220,7 +218,6 @@ def test_integers_wrap_as_in_numpy(place: Place, dtype: str) -> None:
     same(run(place, extremes.ptp, np.array([-100, 100], "i1")), np.ptp(np.array([-100, 100], "i1")))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("ddof", [0, 1, 2.5, 30, 31])
 def test_ddof(place: Place, ddof: float) -> None:
@@ -246,7 +243,6 @@ SPECIAL = [
 ]
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("name", [*INEXACT, *CHOOSING, *NAN_POSITIONS])
 def test_special_values_block_by_block(place: Place, name: str) -> None:
@@ -260,7 +256,6 @@ def test_special_values_block_by_block(place: Place, name: str) -> None:
             close(got, expected)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
 def test_the_first_of_equals_is_found_in_any_block(place: Place, name: str) -> None:
@@ -291,7 +286,6 @@ def test_extended_precision_where_numpy_has_it(name: str) -> None:
     close(got, getattr(np, name)(x, axis=0))
 
 
-@pytest.mark.sweep
 @checked
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (0, 0), ()])
 def test_no_elements_or_a_single_one(place: Place, shape: tuple[int, ...]) -> None:
@@ -347,7 +341,6 @@ def test_a_mean_along_an_axis_is_the_nearest_number() -> None:
         same(sums.mean(x, axis=axis, device="cpu", budget="400kB"), exact)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("name", ["sum", "mean", "std", "nanvar"])
 def test_the_same_call_gives_the_same_bits(place: Place, name: str) -> None:
@@ -391,7 +384,6 @@ def test_every_byte_is_read_once(place: Place) -> None:
         assert 0 <= source.bytes_read - x.nbytes <= trial
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("suffix", ["npy", "zarr"])
 def test_from_a_zarr_array_into_a_path(place: Place, suffix: str, tmp_path: Path) -> None:
@@ -506,7 +498,6 @@ def test_what_cannot_be_is_refused_before_anything_is_read(call: Any, error: Any
         call()
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("named", [False, True])
 def test_partial_results_may_be_views_of_their_blocks_or_a_buffer(place: Place, named: bool) -> None:

@@ -76,7 +76,6 @@ def test_bins_from_moments_are_as_numpys(case: dict[str, Any], rule: str, range:
     both_same(got, expected)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("dtype", "range"), [("f8", None), ("i4", (5, 70)), ("f4", None)])
@@ -111,7 +110,6 @@ def test_integers_at_their_dtypes_ends(dtype: str) -> None:
                 same(histogram(x, rule, within, device="cpu")[1], expected)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("rule", RULES)
 def test_special_values(place: Place, rule: str) -> None:

@@ -180,7 +180,6 @@ def test_order_statistics_of_groups(x: np.ndarray, by: np.ndarray, name: str, q:
     np.testing.assert_allclose(got, np.stack(right, axis=-1), rtol=1e-6)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("place", CHECKING, ids=str)
 @pytest.mark.parametrize(
     "names",
@@ -286,7 +285,6 @@ def test_objects_of_several_kinds_are_refused(labels: Any) -> None:
         cf.groupby_reduce(np.arange(float(len(labels))), labels, func="sum", device="cpu")
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     "kind",
     [

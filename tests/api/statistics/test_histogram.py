@@ -265,7 +265,6 @@ def test_more_counts_than_memory_holds_are_refused(ask: Any) -> None:
         ask()
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("dtype", ["u8", "i8", "f8", "f4"])
 @pytest.mark.parametrize("sign", [1, -1])

@@ -37,7 +37,6 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(quantile_graph, "SMALL", 0 if request.param == "digits counted" else 1 << 20)
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("dtype", ["?", "u1", "i2", "i4", "i8", "u8", "f2", "f4", "f8"])
 @pytest.mark.parametrize("axis", [None, 0, (0, 2), (0, 1, 2)])
@@ -52,7 +51,6 @@ def test_quantiles_are_numpys(dtype: str, axis: Any) -> None:
         same(np.percentile(cf.open(x), 7, axis=axis).to_dask(**HOW).compute(), np.percentile(x, 7, axis=axis))
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_and_special_numbers(method: str) -> None:
@@ -75,7 +73,6 @@ def test_nan_is_left_out_of_short_lines() -> None:
         np.nanmedian(cf.open(x)).to_dask(**HOW)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.usefixtures("small")
 def test_on_any_device(place: Place) -> None:

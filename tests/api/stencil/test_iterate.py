@@ -124,7 +124,6 @@ def test_it_equals_one_pass_after_another_in_many_cases(case: dict[str, Any]) ->
     check_stencil(case, Place("cpu"))
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("depth", [1, (2, 0), (0, 3)], ids=str)

@@ -195,7 +195,6 @@ def blurred_six_times(folder: Path) -> np.ndarray:
     return one_by_one(6, blur, np.load(folder / "x.npy"), depth=1, boundary="nearest", device="cpu")
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
 @pytest.mark.parametrize("steps", [None, 1, 4])
 def test_what_is_allocated_stays_within_the_budget(

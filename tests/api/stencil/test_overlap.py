@@ -174,7 +174,6 @@ def test_several_results(place: Place) -> None:
 STAGED = [place for place in CHECKING if place.staged]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("place", CHECKING, ids=str)
 @pytest.mark.parametrize("kind", ["none", "nearest", "mirror", 0.0, "periodic"])
 def test_walking_slabs_reads_every_element_once(place: Place, kind: Any) -> None:

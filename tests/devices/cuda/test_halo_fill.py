@@ -65,7 +65,6 @@ EDGES: list[tuple[Boundary, ...]] = [
 ]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("edges", EDGES, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
 @given(data=st.data())

@@ -93,7 +93,6 @@ def test_distinct(make: Callable[..., Any], number: int, dtype: str) -> None:
     np.testing.assert_array_equal(counts, expected)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(UFUNCS))
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
 @given(data=st.data())
@@ -159,7 +158,6 @@ def test_moments_lose_nothing_to_elements_far_from_the_others(make: Callable[...
 LYING = [((5, 200, 90), 0), ((5, 200, 90), 1), ((20_000, 3), 1), ((3, 20_000), 0)]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.minimum, np.maximum])
 @pytest.mark.parametrize(("shape", "axis"), LYING, ids=str)
 @pytest.mark.parametrize("turned", [False, True])

@@ -92,7 +92,6 @@ def volume(tmp_path: Path) -> str:
     return str(tmp_path / "x.npy")
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("boundary", [7.0, "nearest", "reflect", "mirror", "periodic", "none"])
 @pytest.mark.parametrize("chunks", [(4, -1, -1), (4, 4, 8), (16, 8, 3)])
 def test_all_of_a_block_with_a_halo_is_made_anew(volume: str, chunks: tuple[int, ...], boundary: Any) -> None:

@@ -205,7 +205,6 @@ def stored(path: Path, array: np.ndarray, **options: Any) -> Path:
     return path
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("boundary", BOUNDARIES, ids=str)
 @pytest.mark.parametrize("depth", [1, (3, 0, 2), 9])
@@ -235,7 +234,6 @@ def test_operands_that_are_encoded_in_different_ways_and_not_at_all(where: Where
     same(got, x - x[::-1] + x * 2 * x + row)
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kilobytes", [60, 100, 200, 1000])
 def test_sums_under_any_budget(where: Where, kilobytes: int, tmp_path: Path) -> None:
@@ -761,7 +759,6 @@ def damaged(path: Path, kind: str) -> None:
     file.write_bytes(raw)
 
 
-@pytest.mark.sweep
 @here
 @pytest.mark.parametrize("kind", ["spoiled", "truncated", "empty", "oversized", "huge"])
 @pytest.mark.parametrize("out", ["y.npy", "y.zarr"])
@@ -789,7 +786,6 @@ def test_a_damaged_chunk_is_seen_by_a_run_in_an_exceptions_handler_too(where: Wh
     assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["truncated", "empty", "huge"])
 def test_what_is_seen_to_be_damaged_never_comes_to_the_device(where: Where, kind: str, tmp_path: Path) -> None:
@@ -814,7 +810,6 @@ def test_a_damaged_chunk_ends_a_loop_before_its_block_is_seen(where: Where, tmp_
         loop()
 
 
-@pytest.mark.sweep
 @everywhere
 @pytest.mark.parametrize("kind", ["truncated", "no index", "beyond the end"])
 def test_a_damaged_shard_is_named(where: Where, kind: str, tmp_path: Path) -> None:
@@ -846,7 +841,6 @@ def test_a_chunk_with_another_checksum_is_named(where: Where, tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
 
 
-@pytest.mark.sweep
 @here
 @pytest.mark.parametrize("after", [0, 40, 104])
 def test_a_decoder_that_fails_where_the_hosts_does_not(where: Where, after: int, tmp_path: Path) -> None:
@@ -897,7 +891,6 @@ def test_a_loop_that_is_left_early(where: Where, tmp_path: Path) -> None:
 EDGES = [Edge.PUBLISHED, Edge.REFILL, Edge.OVERWRITE, Edge.ENQUEUED, Edge.UPLOADED, Edge.LANDED]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("edge", EDGES, ids=lambda e: e.name)
 def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge, tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ def test_repeats_are_counted(number: int, level: int) -> None:
     assert number - 2 <= counted(data, level) <= number + 2
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("level", [1, 3, 9, 19])
 @pytest.mark.parametrize("scale", [64, 4])
 def test_very_many(level: int, scale: int) -> None:

@@ -121,7 +121,6 @@ WHOLE = ("compact", "contiguous", "contiguous, early", "contiguous, never filled
 """Layouts without chunks, in which nothing grows."""
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("layout", "space"),
     [(layout, space) for layout in LAYOUTS for space in SPACES if not (layout in WHOLE and "grows" in space)],
@@ -153,7 +152,6 @@ PLUGINS = {  # arguments, and whether chunks are decoded here
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", PLUGINS)
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8"])
 def test_every_plugin(name: str, dtype: str, tmp_path: Path) -> None:

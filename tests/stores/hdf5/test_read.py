@@ -33,7 +33,6 @@ from chunkflow.stores.hdf5.index import Index  # noqa: E402
 # -- What is read, against h5py ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 @pytest.mark.parametrize("filters", FILTERS)
 @pytest.mark.parametrize("dtype", [">i4", "f2", "?", "c16", "u1", ">c8", "f8"])

@@ -124,6 +124,7 @@ class TestS3Source(InBucket, SourceContract):
         return open_source(url)
 
 
+@pytest.mark.thorough  # what a URL's sink shows too
 class TestS3Sink(InBucket, SinkContract):
     name = "y.zarr"
 

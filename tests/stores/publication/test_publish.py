@@ -215,7 +215,6 @@ def test_what_took_a_name_of_a_dead_run_stays(tmp_path: Path, first: int, steps:
     assert clean(tmp_path)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("n", range(9))
 @pytest.mark.parametrize("first", range(4), ids=NAMES)
 def test_a_run_that_is_killed_is_finished_or_undone(place: Path, n: int, first: int, steps: Any) -> None:

@@ -281,7 +281,6 @@ MOVES: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray]]] 
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize("where", ["from", "to", "both"])
 @pytest.mark.parametrize("move", MOVES)

@@ -120,7 +120,6 @@ def metadata(path: Path) -> dict[str, bytes]:
 CASES = [*((2, name) for name in FORMAT_2), *((3, name) for name in FORMAT_3)]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("version", "name"), CASES)
 @pytest.mark.parametrize("dtype", ["<f4", ">i2", "|b1", "<c8", "|u1"])
 def test_what_tensorstore_writes(version: int, name: str, dtype: str, tmp_path: Path) -> None:

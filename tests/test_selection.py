@@ -1,4 +1,4 @@
-"""What is tried of a `sweep` shows each value, and of a contract each place somewhere; see ``conftest.py``."""
+"""What CI tries of a test shows each value of its parameters, and of a contract each place somewhere: ``conftest.py``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ SIDES = (4, 3, 5)
 NUMBER = 16
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("a", range(SIDES[0]))
 @pytest.mark.parametrize(("b", "same"), [(b, b) for b in range(SIDES[1])])
 @pytest.mark.parametrize("c", range(SIDES[2]))
@@ -21,13 +20,19 @@ def test_of_three(a: int, b: int, same: int, c: int) -> None:
     assert b == same
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("a", range(SIDES[0]))
 @pytest.mark.parametrize("b", range(SIDES[1]))
 def test_of_two(a: int, b: int) -> None: ...
 
 
+@pytest.mark.combinations
+@pytest.mark.parametrize("a", range(SIDES[0]))
+@pytest.mark.parametrize("b", range(SIDES[1]))
+def test_of_all(a: int, b: int) -> None: ...
+
+
 @checked
+@pytest.mark.combinations
 @pytest.mark.parametrize("a", range(NUMBER))
 def test_of_places(place: Place, a: int) -> None: ...
 
@@ -43,6 +48,10 @@ def test_few_are_tried_that_show_each_value(test: str, sides: tuple[int, ...], r
     assert [set(values) for values in zip(*found, strict=True)] == [set(range(side)) for side in sides]
     if settings().derandomize:
         assert len(found) == max(sides)
+
+
+def test_all_combinations_are_tried_where_they_are_asked_for(request: pytest.FixtureRequest) -> None:
+    assert len(tried(request, "::test_of_all", "ab")) == SIDES[0] * SIDES[1]
 
 
 def test_a_contract_is_tried_in_a_quarter_of_the_places(request: pytest.FixtureRequest) -> None:
