@@ -1,4 +1,4 @@
-"""What CI tries of a test shows each value of its parameters, and of a contract each place somewhere: ``conftest.py``."""
+"""What CI tries of a test shows each value of its parameters, of a contract each place somewhere: ``conftest.py``."""
 
 from __future__ import annotations
 
