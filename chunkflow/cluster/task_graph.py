@@ -282,13 +282,8 @@ def as_dask(node: Node, settings: Settings) -> da.Array:
 
 def computed(results: Any) -> Any:
     """One array or scalar from the parts that dask computed."""
-    return da.core.finalize(results)
-
-
-def scalar_or_array(results: Any) -> Any:
-    """As `computed`, with a scalar where the parts are arrays without dimensions."""
     found = da.core.finalize(results)
-    return found if found.ndim else found[()]
+    return found[()] if isinstance(found, np.ndarray) and not found.ndim else found
 
 
 def persisted(graph: Mapping[Any, Any], name: str, chunks: Any, dtype: Any, rename: Any = None) -> da.Array:

@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from chunkflow.cluster.partition import PARTITION
-from chunkflow.engine.options import BudgetLike
 from chunkflow.graph.nodes import Lazy
 
 
-class Collection(Lazy):
+class OfBlocks:
+    """A dask collection that is what its `to_dask` makes of it."""
+
+    __slots__ = ()
+
+    to_dask: Callable[..., Any]
+
+    def persist(self, **options: Any) -> Any:
+        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
+        return self.to_dask().persist(**options)
+
+    def visualize(self, *args: Any, **options: Any) -> Any:
+        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
+        return self.to_dask().visualize(*args, **options)
+
+    def __dask_graph__(self) -> Any:
+        # An error, where no graph can be made: without a graph dask would return the array as it is.
+        return self.to_dask().__dask_graph__()
+
+    def __dask_keys__(self) -> Any:
+        return self.to_dask().__dask_keys__()
+
+    def __dask_layers__(self) -> Any:
+        return self.to_dask().__dask_layers__()
+
+    def __dask_tokenize__(self) -> Any:
+        return self.to_dask().__dask_tokenize__()
+
+    def __dask_postcompute__(self) -> Any:
+        return _task_graph().computed, ()
+
+    def __dask_postpersist__(self) -> Any:
+        return self.to_dask().__dask_postpersist__()
+
+    @property
+    def __dask_optimize__(self) -> Any:
+        return _task_graph().optimize
+
+    @property
+    def __dask_scheduler__(self) -> Any:
+        return _task_graph().scheduler
+
+
+class Collection(OfBlocks, Lazy):
     """A dask collection. ``dask.compute`` and its like make tasks of `PARTITION` bytes each."""
 
     __slots__ = ()
@@ -63,18 +105,6 @@ class Collection(Lazy):
         tasks = _task_graph()
         return tasks.as_dask(self._node, tasks.Settings(partition, budget, device))
 
-    def persist(self, **options: Any) -> Any:
-        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
-        return self.to_dask().persist(**options)
-
-    def visualize(self, *args: Any, **options: Any) -> Any:
-        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
-        return self.to_dask().visualize(*args, **options)
-
-    def __dask_graph__(self) -> Any:
-        # An error, where no graph can be made: without a graph dask would return the array as it is.
-        return self.to_dask().__dask_graph__()
-
     def __dask_keys__(self) -> Any:
         tasks = _task_graph()
         return tasks.keys_of(self._node, tasks.Settings())
@@ -86,65 +116,10 @@ class Collection(Lazy):
     def __dask_tokenize__(self) -> Any:
         return ("chunkflow", self._node.token)
 
-    def __dask_postcompute__(self) -> Any:
-        return _task_graph().computed, ()
-
     def __dask_postpersist__(self) -> Any:
         tasks, node = _task_graph(), self._node
         settings = tasks.Settings()
         return tasks.persisted, (tasks.name_of(node, settings), tasks.chunks_of(node, settings), node.spec.dtype)
-
-    @property
-    def __dask_optimize__(self) -> Any:
-        return _task_graph().optimize
-
-    @property
-    def __dask_scheduler__(self) -> Any:
-        return _task_graph().scheduler
-
-
-class OfBlocks(ABC):
-    """A dask collection that is what `to_dask` makes of it."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def to_dask(self, partition: str | int = PARTITION, *, budget: BudgetLike = None, device: Any = None) -> Any:
-        """The array as a `dask.array.Array`; see `Collection.to_dask`."""
-
-    def persist(self, **options: Any) -> Any:
-        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
-        return self.to_dask().persist(**options)
-
-    def visualize(self, *args: Any, **options: Any) -> Any:
-        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
-        return self.to_dask().visualize(*args, **options)
-
-    def __dask_graph__(self) -> Any:
-        return self.to_dask().__dask_graph__()
-
-    def __dask_keys__(self) -> Any:
-        return self.to_dask().__dask_keys__()
-
-    def __dask_layers__(self) -> Any:
-        return self.to_dask().__dask_layers__()
-
-    def __dask_tokenize__(self) -> Any:
-        return self.to_dask().__dask_tokenize__()
-
-    def __dask_postcompute__(self) -> Any:
-        return _task_graph().scalar_or_array, ()
-
-    def __dask_postpersist__(self) -> Any:
-        return self.to_dask().__dask_postpersist__()
-
-    @property
-    def __dask_optimize__(self) -> Any:
-        return _task_graph().optimize
-
-    @property
-    def __dask_scheduler__(self) -> Any:
-        return _task_graph().scheduler
 
 
 def _task_graph() -> Any:
