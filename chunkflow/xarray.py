@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
-from chunkflow.errors import UnsupportedError
+from chunkflow.errors import ResultTypeError, UnsupportedError
 from chunkflow.graph.nodes import SourceNode
 from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.kernels.statistics.ranks import ranked
@@ -117,6 +118,16 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         """Leave it as it is: blocks are planned when an expression runs."""
         return data
 
+    def unify_chunks(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], list[Any]]:
+        """Arrays as they are, each with the names of its axes behind it, and one chunk along each axis."""
+        arrays, names = list(args[::2]), args[1::2]
+        pairs = zip(arrays, names, strict=True)
+        return {name: (n,) for x, axes in pairs for name, n in zip(axes, np.shape(x), strict=True)}, arrays
+
+    def shuffle(self, x: Any, indexer: Sequence[Sequence[int]], axis: int, chunks: Any) -> Any:
+        """Elements along an axis in another order, as they lie in groups."""
+        return np.take(x, np.concatenate([np.asarray(places, np.intp) for places in indexer]), axis=axis)
+
     def compute(self, *data: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Compute all in as few passes as there can be; ``x.compute(budget="4GB")`` says how."""
         return tuple(map(np.asarray, chunkflow.compute(list(data), **kwargs)))
@@ -178,20 +189,28 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
             if i not in fixed:
                 loops = np.ndim(array) - len(core)
                 variables.append(xarray.Variable([*(f"loop{i}" for i in range(loops, 0, -1)), *core], array))
-        dtype = None if output_dtypes is None else tuple(output_dtypes) if len(given) > 1 else output_dtypes[0]
+        # What a function gives has its own dtype, as with dask; of several results each must be told.
+        told = None if output_dtypes is None or len(given) == 1 else tuple(map(np.dtype, output_dtypes))
 
         def work(*blocks: Any) -> Any:
             following = iter(blocks)
-            return func(*(fixed[i] if i in fixed else next(following) for i in range(len(args))))
+            found = func(*(fixed[i] if i in fixed else next(following) for i in range(len(args))))
+            for one, dtype in zip(found, told or (), strict=False):
+                if not np.can_cast(one.dtype, dtype):
+                    raise ResultTypeError(
+                        f"the function gives {one.dtype}, and output_dtypes={output_dtypes!r} says {dtype}, which does "
+                        "not hold it: give the dtypes of what it returns"
+                    )
+            return found
 
         result = chunkflow.apply_ufunc(
-            work if fixed else func,
+            work if fixed or told else func,
             *variables,
             input_core_dims=[core for i, core in enumerate(taken) if i not in fixed],
             output_core_dims=given,
             vectorize=bool(vectorize),
             output_sizes=output_sizes,
-            dtype=dtype,
+            dtype=told,
         )
         return tuple(r.data for r in result) if isinstance(result, tuple) else result.data
 
@@ -287,6 +306,17 @@ def _grouped(theirs: Any, *args: Any, **kwargs: Any) -> Any:
     return theirs(*args, **kwargs)
 
 
+@_taught(GroupBy, "_flox_scan")
+def _scanned(theirs: Any, groups: Any, *args: Any, func: str, **kwargs: Any) -> Any:
+    """Sums up to each element of a group: of expressions group by group, as without flox."""
+    found = groups._obj
+    variables = found.variables.values() if isinstance(found, xarray.Dataset) else [found.variable]
+    if not any(isinstance(variable._data, chunkflow.Array) for variable in variables):
+        return theirs(groups, *args, func=func, **kwargs)
+    with xarray.set_options(use_flox=False):  # type: ignore[no-untyped-call]
+        return getattr(groups, func)(*args, **{key: value for key, value in kwargs.items() if key != "numeric_only"})
+
+
 @functools.cache
 def _teach_flox() -> None:
     """Let xarray's calls of flox reduce the groups of an expression here, in one pass."""
@@ -296,12 +326,33 @@ def _teach_flox() -> None:
         if not isinstance(array, chunkflow.Array):
             return theirs(array, *by, **kwargs)
         given = {name: kwargs[name] for name in ("func", "isbin", "axis", "dtype", "min_count") if name in kwargs}
-        fill, more = kwargs.get("fill_value"), kwargs.get("finalize_kwargs") or {}
-        fill = np.nan if fill is not None and not isinstance(fill, int | float | complex | np.generic) else fill
+        more = kwargs.get("finalize_kwargs") or {}
         groups = kwargs.get("expected_groups")
         groups = tuple(groups) if isinstance(groups, list | tuple) else groups
+        fill = _of_missing(given["func"], by, groups, kwargs.get("fill_value"), given.get("axis"))
         groups = groups[0] if isinstance(groups, tuple) and len(by) == 1 and len(groups) == 1 else groups
         return chunkflow.groupby_reduce(array, *by, expected_groups=groups, fill_value=fill, **given, **more)
+
+
+def _of_missing(func: Any, by: Sequence[Any], groups: Any, fill: Any, axis: Any) -> Any:
+    """What groups without elements get: NaN where flox has its "not available", or nothing to begin with, as a minimum.
+
+    Where all groups have elements it is nothing: then integers stay such.
+    """
+    if fill is None and str(func).removeprefix("nan") not in ("min", "max", "first", "last"):
+        return None
+    if isinstance(fill, int | float | complex | np.generic):
+        return fill
+    listed = groups if isinstance(groups, tuple) else (groups,)
+    codes = [np.asarray(keys) for keys in by if not isinstance(keys, chunkflow.Array)]
+    lengths = [len(each) for each in listed if hasattr(each, "step")]  # pandas' ranges
+    alike = len({each.shape for each in codes}) == 1
+    if alike and len(codes) == len(by) == len(lengths) and (axis is None or len(np.atleast_1d(axis)) == codes[0].ndim):
+        kept = np.all([each >= 0 for each in codes], axis=0)
+        places = np.ravel_multi_index([each[kept] for each in codes], lengths)
+        if np.bincount(places, minlength=math.prod(lengths)).all():
+            return None
+    return np.nan
 
 
 # -- Regions -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.slicing import view_of
 from chunkflow.kernels.declare import Declared
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import held, stored
@@ -78,6 +79,8 @@ class Labels:
                     names.setdefault(axis, name)
                     moved |= set() if still else {name}
         followed = [None if a is None else names.get(a) for a in axes]
+        if followed and not any(name is not None for name in followed) and not self.kwargs.get("keepdims"):
+            return result  # of which nothing is known
         dims = [f"dim_{i}" if name is None else name for i, name in enumerate(followed)]
         if self.kwargs.get("keepdims"):
             dims = list(self.arrays[0].dims)
@@ -89,21 +92,24 @@ class Labels:
         One that is made of others has those of the first, if it has as many.
         """
         for known, dims in reversed(self._dims):
-            if known is array:
+            if known is array or (isinstance(array, Lazy) and getattr(known, "_node", None) is array._node):
                 return [(name, True) for name in dims]
-        still = getattr(array, "still", ())
-        found = next(filter(None, map(self._dims_of, array.arrays)), []) if still else []
+        view = view_of(array) if isinstance(array, Lazy) else array
+        still = getattr(view, "still", ())
+        found = next(filter(None, map(self._dims_of, view.arrays)), []) if still else []
         return [(name, kept) for (name, _), kept in zip(found, still, strict=True)] if len(found) == len(still) else []
 
-    def reduced(self, result: Any, axis: int | Sequence[int] | None) -> Any:
+    def reduced(self, result: Any, axis: int | Sequence[int] | None, levels: Any = None) -> Any:
         """The result of a reduction of the first array, with labels. A further first dimension is that of quantiles."""
         dims = self.arrays[0].dims
         gone = range(len(dims)) if axis is None else normalize_axes(axis, len(dims), "axis")
         kept = [d for a, d in enumerate(dims) if a not in gone]
         names = list(dims) if self.kwargs.get("keepdims") else kept
-        return wrapped(
-            result, [*["quantile"] * (np.ndim(result) - len(names)), *names], kept, self.arrays[:1], self.coords
-        )
+        several = np.ndim(result) > len(names)
+        found = wrapped(result, ["quantile", *names] if several else names, kept, self.arrays[:1], self.coords)
+        if levels is None or self.coords is None:
+            return found
+        return found.assign_coords(quantile=levels if several else levels.reshape(()))
 
 
 def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:

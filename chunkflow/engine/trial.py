@@ -462,7 +462,30 @@ def _rounded(n: float) -> float:
 def _call(
     kernel: Kernel, blocks: Sequence[Any], nest: LoopNest, sides: Shape, index: Shape, box: Region, measure: Measure
 ) -> _Seen:
-    """Call the kernel on one box, and finish what it folds."""
+    """Call the kernel on one box, and finish what it folds.
+
+    Where that needs matrices that have an inverse, it is called again with those: elements of a trial may be made up,
+    and if the array's own are such, the run says so.
+    """
+    try:
+        return _called(kernel, blocks, nest, sides, index, box, measure)
+    except np.linalg.LinAlgError:
+        return _called(kernel, [*map(identities, blocks)], nest, sides, index, box, measure)
+
+
+def identities(block: Any) -> Any:
+    """A block of as many identity matrices; one that has no matrices is given back."""
+    if block.ndim < 2 or block.dtype.kind not in "fc":
+        return block
+    found = np.zeros_like(block)
+    for i in range(min(block.shape[-2:])):
+        found[..., i, i] = 1
+    return found
+
+
+def _called(
+    kernel: Kernel, blocks: Sequence[Any], nest: LoopNest, sides: Shape, index: Shape, box: Region, measure: Measure
+) -> _Seen:
     grid = Grid(nest.extents, sides)
     if kernel.kind is Kind.MULTI:
         several = cast(MultiKernel, kernel)

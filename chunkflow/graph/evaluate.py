@@ -36,7 +36,7 @@ from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.trial import shortened
+from chunkflow.engine.trial import identities, shortened
 from chunkflow.errors import ArgumentError, BudgetError, ResultError, UnsupportedError
 from chunkflow.graph.fusion import (
     Lacking,
@@ -616,7 +616,11 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
         for node, operand in zip(op.inputs, nest.operands, strict=True)
     ]
     with np.errstate(all="ignore"), trial():
-        values = kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
+        try:
+            values = kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
+        except np.linalg.LinAlgError:
+            some = [*map(identities, blocks)]
+            values = kernel(some, nest, Grid(nest.extents, sides), (0,) * len(box), box)
     dtype = op.request.options.dtype
     found = []
     for i, value in enumerate(values if isinstance(values, tuple) else (values,)):

@@ -330,7 +330,7 @@ def _entry(entry: Any) -> Sequence[Any]:
         if found.dtype.kind not in "iub":
             raise PlaceError(f"an index of dtype {found.dtype}: arrays of places are of integers, masks of bools")
         return [found]
-    if isinstance(entry, bool | np.bool_) or (isinstance(entry, np.ndarray) and entry.dtype.kind == "b"):
+    if isinstance(entry, bool | np.bool_) or getattr(getattr(entry, "dtype", None), "kind", "") == "b":
         raise UnsupportedError("x[...] with one bool: it adds an axis; use x[None], or x[:0] for nothing")
     if not hasattr(entry, "__index__"):
         what = f"dtype {entry.dtype}" if hasattr(entry, "dtype") else type(entry).__name__

@@ -172,6 +172,14 @@ class Sliced(OpNode):
         return tuple(cut.number for cut in self.cuts)
 
 
+def view_of(array: Lazy) -> Any:
+    """The view that an expression is of others, as of those of which it is a slice; None for any other."""
+    node = array._node
+    if isinstance(node, Sliced):
+        return Slice([Lazy(node.origin)], node.cuts)
+    return node.view if isinstance(node, ViewNode) else None
+
+
 def pointed(node: Node, axes: Sequence[int], points: np.ndarray, at: int) -> Node:
     """The node of an array's elements at points: along the axis `at`, in the place of some axes.
 

@@ -203,6 +203,22 @@ def test_masked_arrays_and_times_are_collections(make: Callable[[], Any]) -> Non
         np.testing.assert_array_equal(np.ma.filled(got, 0), np.ma.filled(right, 0))
 
 
+@pytest.mark.parametrize("make", [lambda: cf.open(X), lambda: cf.open(MASKED), lambda: cf.open(TIMES)])
+def test_dasks_functions_take_them(make: Callable[[], Any]) -> None:
+    x = make()
+    right = x.compute(device="cpu")
+    for found, expected in (
+        (da.asarray(x), right),
+        (da.max(x), np.max(right)),
+        (da.stack([x, x]), np.ma.stack([right, right])),
+        (da.ma.getmaskarray(x), np.ma.getmaskarray(right)),
+    ):
+        assert isinstance(found, da.Array)
+        got = found.compute(scheduler="sync")
+        np.testing.assert_array_equal(np.ma.getmaskarray(got), np.ma.getmaskarray(expected))
+        np.testing.assert_array_equal(np.ma.filled(got, 0), np.ma.filled(expected, 0))
+
+
 def test_collections_are_computed_together_with_dasks() -> None:
     x, d = cf.open(X), da.from_array(X, chunks=(8, 10, 7))
     total, ones, nested = dask.compute(x.sum(), d + 1, {"max": [x.max()]})

@@ -601,6 +601,83 @@ def test_groups_by_flox(what: Any) -> None:
     xr.testing.assert_allclose(got.compute(budget="1MB", device="cpu"), what(x))
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u1", "?"])
+@pytest.mark.parametrize("func", ["first", "last", "min", "max"])
+@pytest.mark.parametrize(
+    "groups", [lambda x: x.groupby("time.month"), lambda x: x.groupby("time.season"), lambda x: x.resample(time="QS")]
+)
+def test_integers_stay_integers_in_groups(groups: Any, func: str, dtype: str) -> None:
+    pytest.importorskip("flox")
+    values = (np.arange(120).reshape(40, 3) % 7 * (2**55 + 1)).astype(dtype)
+    times = np.datetime64("2024-01-01", "ns") + np.arange(40) * np.timedelta64(9, "D")
+    x = xr.DataArray(values, dims=("time", "x"), coords={"time": times})
+    xr.testing.assert_identical(getattr(groups(cf.open(x)), func)().compute(device="cpu"), getattr(groups(x), func)())
+
+
+def test_the_greatest_integer_of_a_group_without_elements_is_nan() -> None:
+    pytest.importorskip("flox")
+    x = xr.DataArray(np.array([-5, -6], "i4"), dims="t", coords={"k": ("t", [1, 1])})
+    got = cf.open(x).groupby(k=xr.groupers.UniqueGrouper(labels=[1, 2])).max().compute(device="cpu")
+    np.testing.assert_array_equal(got, [-5, np.nan])
+
+
+def test_sums_up_to_each_element_of_a_group_and_elements_in_the_order_of_groups() -> None:
+    x = xr.DataArray(np.arange(8.0).reshape(4, 2), dims=("t", "x"), coords={"k": ("t", [0, 1, 0, 1])})
+    for one in (x, x > 3):
+        right = one.groupby("k").cumsum("t").transpose("t", "x")
+        xr.testing.assert_identical(cf.open(one).groupby("k").cumsum("t").compute(device="cpu"), right)
+    several = cf.open(x).to_dataset(name="a").groupby("k").cumsum("t").compute()
+    xr.testing.assert_identical(
+        several.a.transpose("t", "x"), x.groupby("k").cumsum("t").transpose("t", "x").rename("a")
+    )
+    moved = cf.open(x).groupby("k").shuffle_to_chunks()
+    xr.testing.assert_identical(moved.compute(device="cpu"), x.groupby("k").shuffle_to_chunks())
+    one, other = xr.unify_chunks(cf.open(x), cf.open(x) + 1)
+    xr.testing.assert_identical(other.compute(device="cpu"), x + 1)
+    assert isinstance(one.data, cf.Array)
+
+
+def test_results_of_functions_have_the_dtypes_that_these_give() -> None:
+    x = xr.DataArray(np.full((2, 3), 30000, "i2"), dims=("y", "x"))
+    how: dict[str, Any] = {"input_core_dims": [["x"]], "dask": "parallelized"}
+    got = xr.apply_ufunc(lambda b: b.sum(-1), cf.open(x), output_dtypes=["i2"], **how).compute(device="cpu")
+    assert (got.dtype, got.values.tolist()) == (np.int64, [90000, 90000])
+
+    def two(dtypes: list[str]) -> Any:
+        how["output_core_dims"] = [[], []]
+        return xr.apply_ufunc(lambda b: (b.sum(-1), b.mean(-1)), cf.open(x), output_dtypes=dtypes, **how)
+
+    assert [one.compute(device="cpu").values.tolist() for one in two(["i8", "f8"])] == [[90000, 90000], [30000, 30000]]
+    with pytest.raises(errors.ResultTypeError, match=r"gives int64, and .* says int16, which does not hold it"):
+        two(["i2", "f8"])[0].compute(device="cpu")
+    x = xr.DataArray(np.array([0, 60000], "f2"), dims="x", coords={"x": [0.0, 1]})
+    outside = {"fill_value": "extrapolate"}
+    got = cf.open(x).interp(x=[2], kwargs=outside).compute(device="cpu")
+    xr.testing.assert_identical(got, x.interp(x=[2], kwargs=outside))
+
+
+def test_an_axis_of_length_one_is_no_place() -> None:
+    x = xr.DataArray([[1.0, 2.0]], dims=("t", "x"), coords={"name": ("t", [7])})
+    lazy = cf.open(x)
+    xr.testing.assert_identical(lazy.where(lazy > 0, drop=True).compute(device="cpu"), x)
+    xr.testing.assert_identical(x.isel(t=cf.open(xr.DataArray([0], dims="t"))), x)
+
+
+def test_names_are_kept_or_there_are_none() -> None:
+    x = xr.DataArray(np.arange(12.0).reshape(4, 3), dims=("time", "x"), coords={"x": [5, 6, 7]})
+    for one in (x, cf.open(x)):
+        xr.testing.assert_identical(cf.take(one, [3, 1], axis=0).compute(), x[[3, 1]])
+        xr.testing.assert_identical(cf.compress([True, False, True, True], one, axis=0).compute(), x[[0, 2, 3]])
+    boxes = cf.coarsen(np.mean, cf.open(x), {0: 2})
+    assert isinstance(boxes, cf.Array), "without names"
+    np.testing.assert_array_equal(boxes.compute(device="cpu"), x.values.reshape(2, 2, 3).mean(axis=1))
+    for q in ([0.1, 0.5], 0.3):
+        xr.testing.assert_allclose(
+            cf.quantile(x, q, dim="time", device="cpu"), x.quantile(q, "time"), check_dim_order=True
+        )
+    assert cf.percentile(x, [10], dim="x", device="cpu")["quantile"].values.tolist() == [0.1]
+
+
 def test_what_was_stored_is_what_xarray_would_store(tmp_path: Path) -> None:
     given = dataset()[["air", "raw"]]
     packed = {"air": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}

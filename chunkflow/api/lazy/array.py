@@ -180,6 +180,8 @@ class Array(Collection):
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
             raise ArgumentTypeError(f"{self!r} is no index: its elements are no integers")
+        if self.shape:
+            raise ArgumentTypeError(f"{self!r} is no index: it has dimensions. Take an element of it, or compute() it")
         return int(self.item())
 
     def __format__(self, spec: str) -> str:

@@ -16,6 +16,10 @@ class OfBlocks:
 
     to_dask: Callable[..., Any]
 
+    def to_dask_array(self) -> Any:
+        """As `to_dask`: dask's own functions ask for it by this name."""
+        return self.to_dask()
+
     def persist(self, **options: Any) -> Any:
         """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
         return self.to_dask().persist(**options)

@@ -149,6 +149,8 @@ def _reduced(neutral: Callable[[np.dtype], Any] | None = None) -> Handler:
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
         x = _only(places, named)
         data, taken = data_of(x), ~mask_of(x)
+        if ours is sums.mean and named.get("dtype") is not None and np.dtype(named["dtype"]).kind in "biu":
+            raise _refusal("a mean", f"has no dtype={named['dtype']!r}, which loses fractions: round it, or")
         if "where" in named:
             taken = mapped(np.logical_and, taken, named["where"])
         begun = {} if neutral is None else {"initial": neutral(data.dtype)}

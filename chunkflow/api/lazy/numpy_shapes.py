@@ -178,7 +178,8 @@ def _powers(block: Any, number: int, dtype: np.dtype, increasing: bool) -> Any:
     found = np.empty((*block.shape, number), dtype, like=block)
     ordered = found if increasing else found[..., ::-1]
     ordered[..., 0] = 1
-    for k in range(1, number):
+    ordered[..., 1:2] = block[..., None]
+    for k in range(2, number):
         np.multiply(ordered[..., k - 1], block, out=ordered[..., k], casting="unsafe")
     return found
 

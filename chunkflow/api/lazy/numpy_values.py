@@ -34,6 +34,8 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     dtype = np.result_type(p.dtype, period)
     first = p[(*(slice(None),) * along, slice(1))]
     steps = mapped(_correction, scan.diff(p, axis=along, prepend=first), discont=discont, period=period, dtype=dtype)
+    begins = integers(type(p), 0, p.shape[along], 1) == 0  # an infinity less itself is no step
+    steps = np.where(begins[(..., *(None,) * (p.ndim - along - 1))], dtype.type(0), steps)
     return numpy_functions.astype(p + scan.cumsum(steps, axis=along), dtype)
 
 
@@ -54,27 +56,40 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
     else:
         single = len(np.shape(condlist)) < 1 + (x.ndim > 0)
     conditions = [condlist] if single else list(condlist)
+    if not isinstance(funclist, list | tuple | np.ndarray):
+        raise ArgumentTypeError(
+            f"funclist={funclist!r} is no list: give one of a function or number for each condition"
+        )
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         raise ArgumentError(
             f"{len(conditions)} conditions and {len(funclist)} functions: give one for each, or one more for the rest"
         )
-    work = partial(_piecewise, functions=tuple(funclist), args=args, kw=kw)
+    functions = [f if callable(f) else _number(f, x.dtype) for f in funclist]
     arrays: list[Any] = [c if isinstance(c, Lazy) else np.asarray(c) for c in conditions]
     for condition in arrays:
         if condition.shape != x.shape[: condition.ndim]:
             raise ArgumentError(f"a condition of shape {condition.shape} does not fit an array of shape {x.shape}")
     arrays = [c[(..., *(None,) * (x.ndim - c.ndim))] for c in arrays]
-    if any(np.ndim(f) for f in funclist if not callable(f)):
-        raise ArgumentError("a function is an array: give a number, or what makes one of the elements it is for")
-    if any(map(callable, funclist)) or not any(isinstance(c, Lazy) for c in arrays):
+    if any(map(callable, functions)) or not any(isinstance(c, Lazy) for c in arrays):
+        work = partial(_piecewise, functions=tuple(functions), args=args, kw=kw)
         return mapping.map(work, x, *arrays, dtype=x.dtype)
-    values = np.zeros(len(arrays) + 1, x.dtype)
-    values[: len(funclist)] = funclist
-    found = values[-1]
-    for condition, value in zip(arrays, values, strict=False):
+    found = functions[-1] if len(functions) > len(arrays) else x.dtype.type(0)
+    for condition, value in zip(arrays, functions, strict=False):
         chooses = condition if condition.dtype == np.dtype("?") else condition != 0
         found = np.where(chooses, value, found)
     return numpy_functions.broadcast_to(found, x.shape)
+
+
+def _number(value: Any, dtype: np.dtype) -> Any:
+    """A number as it is set among elements of a dtype."""
+    if np.ndim(value):
+        raise ArgumentError("a function is an array: give a number, or what makes one of the elements it is for")
+    found = np.zeros(1, dtype)
+    try:
+        found[...] = value
+    except (OverflowError, TypeError, ValueError):
+        raise ArgumentError(f"{value!r} is no number that {dtype} holds, the dtype of x: give x.astype(...)") from None
+    return found[0]
 
 
 def _piecewise(x: Any, *conditions: Any, functions: tuple[Any, ...], args: tuple[Any, ...], kw: dict[str, Any]) -> Any:

@@ -314,7 +314,7 @@ def _asked(
         found = weighted(x, weights, wanted, method, axis, keepdims, chunks, options, skip=skip)
         if wanted.size and spec_of(x).nbytes:  # an empty result has no weights
             return found
-    return _quantiles(name, make, x, axis, keepdims, chunks, options, nan=skip, tolerance=approx)
+    return _quantiles(name, make, x, axis, keepdims, chunks, options, nan=skip, tolerance=approx, levels=wanted)
 
 
 def _quantiles(
@@ -328,8 +328,12 @@ def _quantiles(
     *,
     nan: bool = False,
     tolerance: float | None = None,
+    levels: np.ndarray | None = None,
 ) -> MultiPass | Request:
-    """Quantiles as passes, within a relative `tolerance`; with `nan` those of lines without elements are NaN."""
+    """Quantiles as passes, within a relative `tolerance`; with `nan` those of lines without elements are NaN.
+
+    `levels` are the coordinates of several quantiles of a labelled array.
+    """
     which = None if axis is None or chunks is not None else slid(x, as_axes(axis, "axis"))
     if which is not None:
         return _of_windows(make, type(x)(which.node), which, keepdims, options)
@@ -352,7 +356,7 @@ def _quantiles(
         spec,
         unroll=lambda: counted(make, x, axis, keepdims, name),
         streams=True,
-        name=lambda labels, result: labels.reduced(result, axis),
+        name=lambda labels, result: labels.reduced(result, axis, levels),
     )
 
 

@@ -671,6 +671,8 @@ class GroupReduction(Fold):
         x, *keys = blocks
         table, codes = self.groups.table(x), self.groups.codes(keys, x.shape)
         value = self._nothing(x) if value is None else value
+        if not len(value[0]):  # there is no group
+            return value
         slots = value[0][:, 0]  # the numbers of rows, which come first
         by_group = rows_of(table, codes, self.groups.all_of(x.shape), slots)
         at = self.groups.positions(x.shape, self.extents, box) if self._placed else None
@@ -766,7 +768,7 @@ class GroupQuantiles:
         kept = [n for a, n in enumerate(block.shape) if a not in self.groups.axes]
         columns = segments.rows.shape[1]
         found = np.full_like(block, self.fill, dtype=self.result, shape=(self.number, groups, columns))
-        for places, lines in segments.lines():
+        for places, lines in segments.lines() if groups else ():
             number = lines.shape[-1]
             some = (
                 number - np.isnan(lines).sum(-1) if segments.float else np.full_like(segments.order, number, shape=())

@@ -359,3 +359,10 @@ def test_without_a_mask_functions_give_what_numpy_gives(fn: Any) -> None:
 def test_other_functions_are_refused_with_the_way_out(fn: Any) -> None:
     with pytest.raises(errors.UnsupportedError, match=r"filled\(value\) or x\.compressed\(\)"):
         [example(**arrays(cf.masked_array)) for example in EXAMPLES[fn]]
+
+
+def test_means_have_no_integer_dtype() -> None:
+    x = cf.open(np.ma.array([1, 2, 4], mask=[True, False, False]))
+    with pytest.raises(errors.UnsupportedError, match=r"has no dtype='i8', which loses fractions"):
+        x.mean(dtype="i8")
+    assert x.mean(dtype="f4").compute(device="cpu") == 3

@@ -19,6 +19,8 @@ import chunkflow as cf
 X = np.arange(27.0).reshape(3, 3, 3)
 Z = np.arange(60.0).reshape(3, 4, 5)
 
+MATRICES = np.eye(2) * np.array([1.0, 2, 3])[:, None, None]
+
 CALLS: list[Callable[[Any], Any]] = [
     *(lambda o, s=s: np.einsum(s, o(X)) for s in (
         "aaa...->a...", "aaa...", "...aaa->...a", "a...aa->a...", "aaa->a", "aaa", "aba->ab", "a b a")),
@@ -49,6 +51,18 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: np.var(o(np.arange(3.0)), ddof=5, mean=1.0),
     lambda o: np.repeat(o(np.arange(3)), [True, False, True]),
     lambda o: np.piecewise(o(np.zeros((2, 2))), [False, True], [5]),
+    lambda o: np.piecewise(o(np.zeros(4, "i1")), [o(np.arange(4)) < 2], [np.int64(44), 1]),
+    # Infinities that nothing is taken from or multiplied by.
+    lambda o: np.unwrap(o(np.array([[-np.inf, 1, 2], [8, 1, 9]])), axis=0),
+    lambda o: np.vander(o(np.array([1 + 1j, complex(-np.inf, 2)])), 3, increasing=True),
+    # Matrices that are computed first have an inverse, though what stands for them in a trial has none.
+    lambda o: np.linalg.inv(o(MATRICES) @ o(MATRICES)),
+    lambda o: np.linalg.inv(o(MATRICES).sum(axis=0)),
+    lambda o: np.linalg.cholesky(o(MATRICES).sum(axis=0)),
+    lambda o: np.linalg.solve(o(MATRICES).sum(axis=0), np.ones(2)),
+    lambda o: np.linalg.inv(np.linalg.inv(o(MATRICES).cumsum(axis=0))),
+    lambda o: np.linalg.matrix_power(o(MATRICES).sum(axis=0), -2),
+    lambda o: np.linalg.cond(o(MATRICES).sum(axis=0), 1),
 ]  # fmt: skip
 
 
@@ -111,6 +125,11 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.piecewise(x, [[True, False]], [1]), "does not fit"),
         (lambda x: np.piecewise(x, [x > 1], [np.ones(3)]), "a function is an array"),
         (lambda x: np.where(x > 1, x), "one branch"),
+        (lambda x: np.piecewise(x, [x > 1], 7), "funclist=7 is no list"),
+        (lambda x: np.piecewise(x.astype("i1"), [x > 1], [300, np.negative]), "300 is no number that int8 holds"),
+        (lambda x: np.piecewise(x.astype("i1"), [np.ones(x.shape, "?")], [np.nan]), "nan is no number that int8"),
+        (lambda x: x[cf.open(np.array(True))], "one bool"),
+        (lambda x: range(cf.open(np.array([2]))), "it has dimensions"),
         (lambda x: np.polyfit([1, 2, 3], x, 1), "as long as y"),
         (lambda x: np.polyfit(x[0, 0], x[0], 1), "in memory"),
         (lambda x: np.polyfit([1, 2, 3], x[0], 1, w=[1, 2]), "shape of x"),

@@ -331,6 +331,25 @@ def test_long_labels_in_memory_count_in_the_budget(kind: str, expected_groups: A
         assert 300_000 < caught.value.smallest < 600_000, "a byte for each label"
 
 
+@pytest.mark.parametrize("func", [*FUNCTIONS, "median", "nanmedian", "quantile"])
+@pytest.mark.parametrize(
+    ("shape", "by", "axis", "expected", "result"),
+    [
+        ((2, 3), [np.nan] * 3, None, None, (2, 0)),
+        ((2, 3), [[np.nan] * 3] * 2, 0, None, (3, 0)),
+        ((1,), [0], None, [], (0,)),
+        ((2, 0), np.zeros(0), None, None, (2, 0)),
+    ],
+)
+def test_no_group_at_all(func: str, shape: Any, by: Any, axis: Any, expected: Any, result: Any) -> None:
+    how: dict[str, Any] = {"func": func, "axis": axis, "expected_groups": expected}
+    how |= {"q": 0.5} if func == "quantile" else {}
+    found, groups = cf.groupby_reduce(np.ones(shape), by, device="cpu", **how)
+    lazy, _ = cf.groupby_reduce(cf.open(np.ones(shape)), by, **how)
+    assert found.shape == lazy.compute(device="cpu").shape == result
+    assert len(groups) == 0
+
+
 def test_keys() -> None:
     x = np.arange(12.0).reshape(2, 6)
     names = np.array(["b", "a", "b", "c", "a", "b"])
