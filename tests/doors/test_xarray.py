@@ -663,6 +663,13 @@ def test_an_axis_of_length_one_is_no_place() -> None:
     xr.testing.assert_identical(x.isel(t=cf.open(xr.DataArray([0], dims="t"))), x)
 
 
+def test_refusals_name_the_variable(tmp_path: Path) -> None:
+    xr.Dataset({"wind": ("x", np.ones(4, "c8"))}).to_zarr(tmp_path / "x.zarr", consolidated=False)
+    wind = xr.open_zarr(tmp_path / "x.zarr", consolidated=False, chunked_array_type="chunkflow", chunks={}).wind
+    with pytest.raises(errors.ChunkflowError, match="wind is of complex64"):
+        cf.quantile(wind, 0.5, device="cpu")
+
+
 def test_names_are_kept_or_there_are_none() -> None:
     x = xr.DataArray(np.arange(12.0).reshape(4, 3), dims=("time", "x"), coords={"x": [5, 6, 7]})
     for one in (x, cf.open(x)):

@@ -14,6 +14,7 @@ import numpy as np
 
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.handlers import Function, Handler, Handlers
 from chunkflow.api.lazy.masked_domains import defined, not_finite
 from chunkflow.api.lazy.masked_parts import (
     WAYS_OUT,
@@ -26,17 +27,12 @@ from chunkflow.api.lazy.masked_parts import (
     opened,
     paired,
 )
-from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.rearrange import masks, where
 from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.statistics import quantile, unique
 from chunkflow.core.axes import normalize_axes
-from chunkflow.errors import UnsupportedError, refused_by
+from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
-
-Function = Callable[..., Any]
-Handler = Callable[[Function, list[Any], dict[str, Any]], Any]
-"""Given a function for expressions, the arguments that have no default, and the others by name."""
 
 
 def _refusal(name: str, why: str = "is not supported") -> UnsupportedError:
@@ -339,36 +335,17 @@ def ufunc(kind: type[Masked], fn: np.ufunc, method: str, inputs: Sequence[Any], 
     return masked_with(given, numpy_dispatch.ufunc(fn, method, arrays, kwargs), *hidden)
 
 
+HANDLERS = Handlers(FUNCTIONS, OPERATIONS, _refusal)
+
+
 def function(kind: type[Masked], fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What one of NumPy's functions gives of masked expressions."""
-    name = numpy_dispatch.name_of(fn)
-    if fn not in FUNCTIONS:
-        raise _refusal(name)
-    return _called(kind, name, fn, numpy_dispatch.FUNCTIONS[fn], FUNCTIONS[fn], args, kwargs)
+    return HANDLERS.function(fn, opened(kind, list(args)), opened(kind, kwargs))
 
 
 def operation(kind: type[Masked], ours: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What one of chunkflow's operations gives of masked expressions."""
-    name = f"chunkflow.{ours.__name__}"
-    if ours not in OPERATIONS:
-        raise _refusal(name)
-    return _called(kind, name, ours, ours, OPERATIONS[ours], args, kwargs)
-
-
-def _called(
-    kind: type[Masked],
-    name: str,
-    fn: Function,
-    ours: Function,
-    handler: Handler,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> Any:
-    places, named = bound(fn, name, opened(kind, list(args)), opened(kind, kwargs))
-    if fn is not ours:
-        check_taken(ours, name, named)
-    with refused_by(name):
-        return handler(ours, places, named)
+    return HANDLERS.operation(ours, opened(kind, list(args)), opened(kind, kwargs))
 
 
 def operated(operator: Function, operands: Sequence[Any], kind: type[Masked]) -> Any:

@@ -15,19 +15,15 @@ import numpy as np
 from chunkflow.api.lazy import numpy_dispatch
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.gufunc import whole_axes
-from chunkflow.api.lazy.numpy_signature import bound, check_taken
+from chunkflow.api.lazy.handlers import Function, Handler, Handlers
 from chunkflow.api.lazy.times_parts import WAYS_OUT, Times, counts_in, has_times, operand, same_unit, seen, time_of
 from chunkflow.api.lazy.times_ufuncs import key, unkey
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.statistics import group_reduce, histogram, unique
 from chunkflow.core.axes import normalize_axes
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, refused_by
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.stores.times import NAT
-
-Function = Callable[..., Any]
-Handler = Callable[[Function, list[Any], dict[str, Any]], Any]
-"""Given a function for expressions of integers, the arguments that have no default, and the others by name."""
 
 LATEST = -NAT - 1
 """The key of NaT."""
@@ -521,29 +517,12 @@ def reduced(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[st
     return function(table[fn], inputs, {"axis": 0, **kwargs})
 
 
+HANDLERS = Handlers(FUNCTIONS, OPERATIONS, _refusal)
+
+
 def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What one of NumPy's functions gives of times."""
-    name = numpy_dispatch.name_of(fn)
-    if fn is np.astype:
-        return args[0].astype(*args[1:], **kwargs)
-    if fn not in FUNCTIONS:
-        raise _refusal(name)
-    return _called(name, fn, numpy_dispatch.FUNCTIONS[fn], FUNCTIONS[fn], args, kwargs)
+    return args[0].astype(*args[1:], **kwargs) if fn is np.astype else HANDLERS.function(fn, args, kwargs)
 
 
-def operation(ours: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What one of chunkflow's operations gives of times."""
-    name = f"chunkflow.{ours.__name__}"
-    if ours not in OPERATIONS:
-        raise _refusal(name)
-    return _called(name, ours, ours, OPERATIONS[ours], args, kwargs)
-
-
-def _called(
-    name: str, fn: Function, ours: Function, handler: Handler, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
-    places, named = bound(fn, name, args, kwargs)
-    if fn is not ours:
-        check_taken(ours, name, named)
-    with refused_by(name):
-        return handler(ours, places, named)
+operation = HANDLERS.operation

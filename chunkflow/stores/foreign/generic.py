@@ -41,8 +41,17 @@ def _library(obj: object) -> str:
     return ""
 
 
+def _name_of(obj: Any) -> str:
+    """The name of the variable behind xarray's arrays around arrays, or that of the object's type."""
+    below = obj
+    for _ in range(9):
+        below = getattr(below, "array", below)
+    name = getattr(below, "variable_name", getattr(getattr(below, "_array", None), "path", None))
+    return name if isinstance(name, str) and below is not obj else type(obj).__name__
+
+
 def _spec(obj: Any, name: str, chunks: Shape | None) -> ArraySpec:
-    name = name or type(obj).__name__
+    name = name or _name_of(obj)
     try:
         shape = tuple(int(n) for n in obj.shape)
     except (TypeError, ValueError):
