@@ -315,13 +315,13 @@ def test_a_budget_stays_for_the_next_task_and_no_longer(monkeypatch: pytest.Monk
         pass
     with tasks.shared("1MB") as again:
         assert again is one
-    assert closed == []
+    assert one not in closed  # one of an earlier test may be
     monkeypatch.setattr(tasks, "IDLE", 0)
     with tasks.shared("2MB") as other:  # for which there may be no room
-        assert closed == [one]
-    while len(closed) < 2:
+        assert one in closed
+        assert other not in closed
+    while other not in closed:
         time.sleep(0.001)
-    assert closed == [one, other]
     with tasks.shared("2MB") as another:
         assert another is not other
 
