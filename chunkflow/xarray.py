@@ -196,10 +196,11 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
             following = iter(blocks)
             found = func(*(fixed[i] if i in fixed else next(following) for i in range(len(args))))
             for one, dtype in zip(found, told or (), strict=False):
-                if not np.can_cast(one.dtype, dtype):
+                given_dtype = np.asarray(one).dtype if np.isscalar(one) else one.dtype
+                if not np.can_cast(given_dtype, dtype):
                     raise ResultTypeError(
-                        f"the function gives {one.dtype}, and output_dtypes={output_dtypes!r} says {dtype}, which does "
-                        "not hold it: give the dtypes of what it returns"
+                        f"the function gives {given_dtype}, and output_dtypes={output_dtypes!r} says {dtype}, which "
+                        "does not hold it: give the dtypes of what it returns"
                     )
             return found
 
@@ -335,9 +336,9 @@ def _teach_flox() -> None:
 
 
 def _of_missing(func: Any, by: Sequence[Any], groups: Any, fill: Any, axis: Any) -> Any:
-    """What groups without elements get: NaN where flox has its "not available", or nothing to begin with, as a minimum.
+    """What groups without elements get: NaN, where no number stands for none, as the least of no integers.
 
-    Where all groups have elements it is nothing: then integers stay such.
+    If each group has elements it is None, and integers stay integers.
     """
     if fill is None and str(func).removeprefix("nan") not in ("min", "max", "first", "last"):
         return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -67,6 +67,7 @@ COUNTS, GROWN = 16 << 10, 1.05
 """Counts in a trial of more of them; and by which factor memory may grow beyond what follows from it."""
 
 
+T = TypeVar("T")
 Measure = Callable[[Callable[[], Any]], tuple[Any, int]]
 """A call, and the peak of its allocations."""
 
@@ -462,18 +463,22 @@ def _rounded(n: float) -> float:
 def _call(
     kernel: Kernel, blocks: Sequence[Any], nest: LoopNest, sides: Shape, index: Shape, box: Region, measure: Measure
 ) -> _Seen:
-    """Call the kernel on one box, and finish what it folds.
+    """Call the kernel on one box, and finish what it folds."""
+    return tried(lambda given: _called(kernel, given, nest, sides, index, box, measure), blocks)
 
-    Where that needs matrices that have an inverse, it is called again with those: elements of a trial may be made up,
-    and if the array's own are such, the run says so.
+
+def tried(call: Callable[[Sequence[Any]], T], blocks: Sequence[Any]) -> T:
+    """What a trial call gives of blocks; of identity matrices, where it needs an inverse that theirs have not.
+
+    Elements of a trial may be made up. If the array's own matrices have none, the run says so.
     """
     try:
-        return _called(kernel, blocks, nest, sides, index, box, measure)
+        return call(blocks)
     except np.linalg.LinAlgError:
-        return _called(kernel, [*map(identities, blocks)], nest, sides, index, box, measure)
+        return call([*map(_identities, blocks)])
 
 
-def identities(block: Any) -> Any:
+def _identities(block: Any) -> Any:
     """A block of as many identity matrices; one that has no matrices is given back."""
     if block.ndim < 2 or block.dtype.kind not in "fc":
         return block

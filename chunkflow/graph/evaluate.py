@@ -36,7 +36,7 @@ from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.trial import identities, shortened
+from chunkflow.engine.trial import shortened, tried
 from chunkflow.errors import ArgumentError, BudgetError, ResultError, UnsupportedError
 from chunkflow.graph.fusion import (
     Lacking,
@@ -570,7 +570,7 @@ FEW = 64
 def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
     """Specs of an operation's results: from its declaration, a call on placeholders, or a trial call on real elements.
 
-    The user's own functions are never called on made-up elements.
+    The user's own functions are never called on made-up elements, but on identity matrices where they need an inverse.
     """
     declared, options = op.declared, op.request.options
     dtype = options.dtype
@@ -616,11 +616,7 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
         for node, operand in zip(op.inputs, nest.operands, strict=True)
     ]
     with np.errstate(all="ignore"), trial():
-        try:
-            values = kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
-        except np.linalg.LinAlgError:
-            some = [*map(identities, blocks)]
-            values = kernel(some, nest, Grid(nest.extents, sides), (0,) * len(box), box)
+        values = tried(lambda given: kernel(given, nest, Grid(nest.extents, sides), (0,) * len(box), box), blocks)
     dtype = op.request.options.dtype
     found = []
     for i, value in enumerate(values if isinstance(values, tuple) else (values,)):

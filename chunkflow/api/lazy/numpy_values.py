@@ -175,6 +175,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     if not some or any(key.shape != some[0].shape for key in some):
         shapes = ", ".join(str(key.shape) for key in some)
         raise ArgumentError(f"keys of shapes {shapes or '()'}: give one at least, all of one shape")
+    if axis is None or not some[0].ndim:
+        raise ArgumentError(f"axis={axis!r} of keys of shape {some[0].shape}: give an axis that they have")
     (along,) = normalize_axes(axis, some[0].ndim, "axis")
     lines = [(numpy_functions.moveaxis(key, along, -1), ("line",)) for key in some]
     found = whole_axes(order_by_keys, "lexsort", lines, some[0].shape[along : along + 1], np.dtype(np.intp))

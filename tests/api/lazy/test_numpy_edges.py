@@ -105,6 +105,12 @@ def test_points_of_what_is_broadcast(data: st.DataObject) -> None:
     same(lazy[index].compute(budget="64kB", device="cpu"), expected[index])
 
 
+def test_matrices_without_an_inverse_are_found_in_the_run() -> None:
+    for x in (cf.open(np.ones((3, 2, 2))), cf.open(np.ones((3, 2, 2))).cumsum(axis=0)):
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            np.linalg.inv(x).compute(device="cpu")
+
+
 def test_points_of_an_expression_take_one_pass() -> None:
     x = cf.open(np.ones((1000, 1000)))
     plan = cf.explain((x * 2 + 1)[np.arange(10), np.arange(10)], device="cpu")
@@ -126,6 +132,9 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.piecewise(x, [x > 1], [np.ones(3)]), "a function is an array"),
         (lambda x: np.where(x > 1, x), "one branch"),
         (lambda x: np.piecewise(x, [x > 1], 7), "funclist=7 is no list"),
+        (lambda x: np.lexsort((x,), axis=None), "axis=None of keys of shape"),
+        (lambda x: np.lexsort((x.sum(),)), "give an axis that they have"),
+        (lambda x: np.lexsort((x, x.T[:1])), "all of one shape"),
         (lambda x: np.piecewise(x.astype("i1"), [x > 1], [300, np.negative]), "300 is no number that int8 holds"),
         (lambda x: np.piecewise(x.astype("i1"), [np.ones(x.shape, "?")], [np.nan]), "nan is no number that int8"),
         (lambda x: x[cf.open(np.array(True))], "one bool"),
