@@ -7,7 +7,7 @@ belongs to a box of the nest; it knows no dtype, budget, device or store.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -202,6 +202,9 @@ class LoopNest:
         Multiply-adds of the whole pass, of a product.
     single : bool
         Whether a product adds matrices to a tile, no stacks of them, in a dtype of BLAS: a device may need no panel.
+    looked_up : frozenset of int
+        Axes along which elements are looked up at places of another operand: what the kernel takes does not grow with
+        them.
     """
 
     is_product: ClassVar[bool] = False
@@ -217,6 +220,7 @@ class LoopNest:
     views: bool = False
     work: int = 0
     single: bool = False
+    looked_up: frozenset[int] = frozenset()
 
     @cached_property
     def has_halo(self) -> bool:
@@ -234,8 +238,14 @@ class LoopNest:
         return replace(self, operands=tuple(replace(o, start=()) for o in self.operands))
 
     def volume(self, sides: Sequence[int]) -> int:
-        """Elements of the largest block of a box with these sides, halo and all."""
-        return max([math.prod(sides), *(math.prod(o.shape(sides)) for o in self.operands)])
+        """Elements of the largest block of a box with these sides, halo and all: the unit of a kernel's memory."""
+        return self.largest(sides, [o.shape(sides) for o in self.operands])
+
+    def largest(self, sides: Sequence[int], blocks: Iterable[Shape]) -> int:
+        """Elements of the largest of these blocks of a box with these sides."""
+        if self.looked_up:
+            return max(1, math.prod(n for a, n in enumerate(sides) if a not in self.looked_up))
+        return max([1, math.prod(sides), *map(math.prod, blocks)])
 
     @cached_property
     def parts(self) -> tuple[OutputGroup, ...]:

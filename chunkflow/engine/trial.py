@@ -392,7 +392,7 @@ def _measure(
         for i in range(len(values)):
             check_kind(values[i], device)
         # A block at the corner lacks part of its halo, so its actual size counts.
-        size = max([1, math.prod(sides), *(math.prod(grid.shape_of(o.region(box))) for o in nest.operands)])
+        size = nest.largest(sides, [grid.shape_of(o.region(box)) for o in nest.operands])
         state, copied, first = list(seen.passed), 0, 0
         for part, number in enumerate(nest.together or (len(values),)):
             needed = 0

@@ -51,13 +51,17 @@ def ending_with_chunks(op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, 
 
 
 def nest_order(op: LoopNest, operands: Sequence[ArraySpec]) -> Shape:
-    """Axes of the nest from slowest to fastest, after the memory order of the largest operand."""
+    """Axes of the nest from slowest to fastest, after the memory order of the largest operand.
+
+    Those along which elements are looked up are the slowest: they have what is left of a budget beside the places.
+    """
     if not operands:
         return tuple(range(len(op.extents)))
     largest = max(range(len(operands)), key=lambda i: operands[i].nbytes)
     axes = [op.operands[largest].axes[d] for d in operands[largest].order]
-    fast = [a for a in axes if a is not None]
-    return (*(a for a in range(len(op.extents)) if a not in fast), *fast)
+    fast = [a for a in axes if a is not None and a not in op.looked_up]
+    slow = sorted((a for a in range(len(op.extents)) if a not in fast), key=lambda a: a not in op.looked_up)
+    return (*slow, *fast)
 
 
 def loaded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:

@@ -206,6 +206,7 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
     if fitting and min(plan.rereads for plan in fitting) > REREAD:
         parts = _sides_of_a_chunk(problem, sides)
         fitting += [p for way in ways for p in _candidates(way, parts) if p.estimate.seconds < sooner]
+    fitting += _looked_up(problem, sides)
     for narrow in _keeping_less(problem, sides, fitting):
         less = [plan for way in ways for plan in _candidates(way, narrow)]
         seconds = min((plan.estimate.seconds for plan in less), default=math.inf)
@@ -456,6 +457,26 @@ def _columns(problem: PlanProblem, allowed: _Sides) -> Iterator[Plan]:
         plan = plan_of(problem, tuple(side if a == axis else n for a, n in enumerate(caps)), depth)
         if plan.memory.total <= problem.budget:
             yield plan
+
+
+def _looked_up(problem: PlanProblem, sides: _Sides) -> Iterator[Plan]:
+    """Plans in which ever fewer places are looked up at a time: the fewer, the longer the parts of lines beside."""
+    axes, (longest, units), depths = problem.op.looked_up, sides, problem.machine.depths
+    places = [1 if a in axes else n for a, n in enumerate(longest)]
+    number = math.prod(places)
+    while axes and number:
+        fewer = _grid.fit(places, [1 if a in axes else n for a, n in enumerate(units)], problem.order, number)
+        most = [n if a in axes else m for a, (n, m) in enumerate(zip(longest, fewer, strict=True))]
+        least = [n if a in axes else m for a, (n, m) in enumerate(zip(units, fewer, strict=True))]
+        for depth in depths:
+
+            def at(target: int, most: list[int] = most, least: list[int] = least, depth: int = depth) -> Plan:
+                return plan_of(problem, _grid.fit(most, least, problem.order, target), depth)
+
+            plan = _largest(at, math.prod(most), problem.budget)
+            if plan is not None:
+                yield plan
+        number //= 4
 
 
 def _keeping_less(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -> Iterator[_Sides]:

@@ -180,10 +180,23 @@ def test_places_that_other_operations_find(place: Place, stored: dict[str, Any])
         same(np.take_along_axis(x, np.array([5, -1]), None).compute(device=place.device()), X.reshape(-1)[[5, -1]])
         with pytest.raises(IndexError, match="out of bounds"):
             np.take_along_axis(x, x, 0).compute(device=place.device())
-    with pytest.raises(errors.BudgetError):
-        np.take_along_axis(cf.open(np.ones((2, 9999))) + 1, np.zeros((2, 1), int), 1).compute(
-            budget="16kB", device="cpu"
-        )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c16", "i2"])
+def test_places_along_lines_that_no_block_holds(tmp_path: Path, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.integers(-9, 9, (2, 30_000)).astype(dtype)
+    if dtype == "f4":
+        x[:, ::2] *= -0.0
+    np.save(tmp_path / "x.npy", x)
+    places = rng.integers(-30_000, 30_000, (2, 5000))
+    source, options = str(tmp_path / "x.npy"), {"budget": "48kB", "device": "cpu"}
+    assert "x 30000 " not in str(cf.explain(cf.take_along_axis, source, places, 1, **options)).splitlines()[0]
+    found = cf.take_along_axis(source, places, 1, **options)
+    assert found.dtype == x.dtype
+    assert found.tobytes() == np.take_along_axis(x, places, 1).tobytes()
+    with pytest.raises(IndexError, match="index 30000 is out of bounds for axis 1 with size 30000"):
+        cf.take_along_axis(source, np.full((2, 5000), 30_000), 1, **options)
 
 
 # -- Tables ------------------------------------------------------------------------------------------------------------

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-import numpy as np
-
-from chunkflow.api.operation import Options, Request, RunOptions, operation
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, operation
 from chunkflow.api.rearrange.move import Flat, one_axis
-from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
-from chunkflow.kernels.declare import declare_blockwise
-from chunkflow.kernels.protocol import is_trial
+from chunkflow.kernels.index_notation import spanned
+from chunkflow.kernels.taken_along import TakenAlong
 from chunkflow.stores import spec_of
 
 
@@ -22,7 +21,8 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
     """Take the elements of each line along an axis at places of its own, as `numpy.take_along_axis`.
 
     It follows what gives places: sorted orders, `argmax` with ``keepdims=True``, the lowest level under the ground. A
-    block has whole lines of `arr` along the axis, and those of `indices` in parts.
+    block has lines of `arr` along the axis, whole ones if the budget holds them: places are read again for each of the
+    others' parts.
 
     Parameters
     ----------
@@ -45,8 +45,6 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
         Places that are no integers, arrays of different numbers of dimensions, or that do not broadcast.
     IndexError
         A place outside of the array, when it is read.
-    BudgetError
-        A line along the axis does not fit the budget.
 
     Examples
     --------
@@ -78,17 +76,9 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
             )
     names = tuple(range(len(shape)))
     line = (*names[:along], "line", *names[along + 1 :])
-    given = {"axis": along, "number": shape[along]}
-    declare, arrays = declare_blockwise(_along, given, names, (arr, line, indices, names), None, None)
-    return Request(declare, arrays, replace(Options(**options), dtype=spec_of(arr).dtype), shapes_only=True)
 
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        op, axes = spanned(names, [(line, specs[0].shape), (names, specs[1].shape)], {}, whole=False)
+        return Declared(replace(op, looked_up=frozenset({len(names)})), TakenAlong(along), axes)
 
-def _along(block: Any, places: Any, axis: int, number: int) -> Any:
-    outside = places >= number
-    if places.dtype.kind == "i":
-        outside |= places < -number
-    if is_trial():  # its places may be made up
-        places = np.where(outside, 0, places)
-    elif bool(outside.any()):  # arrays of a GPU wrap
-        raise PlaceError(f"index {int(places[outside][0])} is out of bounds for axis {axis} with size {number}")
-    return np.take_along_axis(block, places.astype(np.int64, copy=False), axis)
+    return Request(declare, (arr, indices), Options(**options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -22,19 +23,23 @@ from chunkflow.api.operation import (
 )
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.api.statistics.bins import in_memory
-from chunkflow.api.statistics.order_statistics import all_stored
+from chunkflow.api.statistics.order_statistics import all_stored, folded
 from chunkflow.api.statistics.unique import DistinctKeys, check_countable, distinct
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.elementwise import applied
+from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import MultiPassNode, Node, has_lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.statistics.mode import ModeOfLines
+from chunkflow.kernels.statistics.mode import ModeOfLines, MostFrequent, most_frequent
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.stores import spec_of
+
+ROOM = 1 << 20
+"""Number of different elements that a task of a cluster's has room for."""
 
 POLICIES = ("propagate", "omit")
 """What is done with NaN."""
@@ -111,6 +116,16 @@ def mode(
 
     last = (1,) * len(shape) if keepdims else ()
 
+    omits = omit and dtype.kind == "f"
+
+    def found_of(known: DistinctKeys) -> tuple[np.ndarray, np.ndarray]:
+        return most_frequent(known.keys, known.counts, omits)
+
+    def unrolled() -> Node:
+        room = min(ROOM, spec.size, 1 << 8 * dtype.itemsize)
+        declare = functools.partial(folded, MostFrequent(room, omit=omits), (None,), block, 6.0)
+        return op_node(Request(declare, [x], Options()), "mode")
+
     def run() -> Any:
         outs = chosen.out or (None, None)
         targets = [stores.open_target(out, overwrite=chosen.overwrite) for out in outs]
@@ -119,7 +134,7 @@ def mode(
         known = distinct(x, chunks, chosen)
         if is_dry():
             return None
-        key, count = _most_frequent(known, dtype, omit)
+        key, count = found_of(known)
         found = (from_keys(key.reshape(last), dtype), count.reshape(last))
         return tuple(bare(a, out) for a, out in zip(all_stored(found, targets, chosen), outs, strict=True))
 
@@ -127,24 +142,16 @@ def mode(
         def found(x: Any, **options: Any) -> Any:
             at = Options(**options)
             known = distinct(x, chunks, in_memory(at))
-            pair = (np.zeros(1, "u8"), np.ones(1, "i8")) if is_dry() else _most_frequent(known, dtype, omit)
+            pair = (np.zeros(1, "u8"), np.ones(1, "i8")) if is_dry() else found_of(known)
             target = stores.open_target(at.out, overwrite=at.overwrite)
             return all_stored([np.concatenate([a.astype("u8") for a in pair])], [target], at)[0]
 
-        both = array(MultiPassNode("mode", found, [node_of(x)], ArraySpec("mode", (2,), np.dtype("u8")), streams=True))
+        both_spec = ArraySpec("mode", (2,), np.dtype("u8"))
+        both = array(MultiPassNode("mode", found, [node_of(x)], both_spec, streams=True, unroll=unrolled))
         results = (applied(_value, (both[:1],), {}, {"dtype": dtype}), both[1:].astype("i8"))
         return tuple(array(reshaped(node_of(a), last)) for a in results)
 
     return MultiPass((x,), run, chosen, alone=True, expressions=expressions)
-
-
-def _most_frequent(known: DistinctKeys, dtype: np.dtype, omit: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The key of the most frequent element and its count, each in an array of one."""
-    nan, counts = ~known.keys.dtype.type(0), known.counts
-    if omit and dtype.kind == "f":
-        counts = np.where(known.keys == nan, 0, counts)
-    best = counts.argmax()
-    return known.keys[best : best + 1], counts[best : best + 1]
 
 
 def _value(key: Any, dtype: np.dtype) -> Any:

@@ -75,7 +75,7 @@ class Distinct(Fold):
             return self._padded(tuple([a[: self.room] for a in new]))
         if (number := len(new[0])) > self.room:
             del x, keys, new  # the error would keep them while other blocks go on
-            raise TooManyValuesError(number)
+            raise self.too_many(number)
         return new if value is None else self.combine(value, new)
 
     def combine(self, left: Value, right: Value) -> Value:
@@ -94,9 +94,13 @@ class Distinct(Fold):
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))
 
+    def too_many(self, number: int) -> Exception:
+        """What is raised where there are so many distinct values, more than there is room for."""
+        return TooManyValuesError(number)
+
     def _checked(self, value: Value) -> Value:
         if len(value[0]) > self.room:
-            raise TooManyValuesError(len(value[0]))
+            raise self.too_many(len(value[0]))
         return value
 
     def _padded(self, value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""The most frequent element of whole lines."""
+"""The most frequent element of an array, or of whole lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from chunkflow.core.grid import Region
+from chunkflow.core.nest import LoopNest
+from chunkflow.errors import ChunkflowError, UnsupportedError
 from chunkflow.kernels.protocol import is_trial
+from chunkflow.kernels.statistics.distinct import Distinct, Value
 from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
 from chunkflow.kernels.statistics.sorting import in_order
 
@@ -45,3 +49,30 @@ class ModeOfLines:
         shape = [1 if a in self.axes else n for a, n in enumerate(block.shape) if self.keepdims or a not in self.axes]
         values, counts = (np.take_along_axis(a, best, -1).reshape(shape) for a in (keys, counts))
         return from_keys(values, x.dtype), counts
+
+
+@dataclass(frozen=True)
+class MostFrequent(Distinct):
+    """A fold over all elements to the key of the most frequent one and its count, as an array of two.
+
+    Of equally frequent ones it is the smallest. `omit` leaves NaN out.
+    """
+
+    omit: bool = False
+
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
+        return np.concatenate([a.astype("u8") for a in most_frequent(value[0], value[1], self.omit)])
+
+    def too_many(self, number: int) -> ChunkflowError:
+        return UnsupportedError(
+            f"mode: there are more different elements than a task has room for ({number}, where {self.room} are): "
+            "compute() it in one process, with a budget for them"
+        )
+
+
+def most_frequent(keys: Any, counts: Any, omit: bool) -> tuple[Any, Any]:
+    """The key of the most frequent element and its count, each in an array of one, given sorted keys of elements."""
+    if omit:
+        counts = np.where(keys == ~keys.dtype.type(0), 0, counts)  # the key of NaN
+    best = counts.argmax().reshape(1)
+    return keys[best], counts[best]

@@ -18,6 +18,7 @@ from support.foreign_arrays import Foreign
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.api.statistics import mode as mode_of
 from chunkflow.kernels.statistics.mode import ModeOfLines
 
 
@@ -55,6 +56,23 @@ def test_mode_as_scipy(
     lazy = cf.mode(cf.open(x), axis, policy, keepdims)
     for one, other in zip(cf.compute(*lazy, **run), scipys(x, axis, policy, keepdims), strict=True):
         same(np.asarray(one), other)
+
+
+@pytest.mark.parametrize("policy", ["propagate", "omit"])
+def test_of_all_as_tasks(policy: str) -> None:
+    dask = pytest.importorskip("dask")
+    for x in (sample((50, 60), "f4", 2), np.full((20, 9), np.nan), sample((50, 60), "i2", 2)):
+        both = [a.to_dask(partition="2kB") for a in cf.mode(cf.open(x), nan_policy=policy)]
+        for one, other in zip(dask.compute(*both, scheduler="sync"), scipys(x, None, policy, False), strict=True):
+            same(np.asarray(one), other)
+
+
+def test_more_different_elements_than_a_task_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dask")
+    monkeypatch.setattr(mode_of, "ROOM", 99)
+    value, _ = cf.mode(cf.open(np.arange(100.0)))
+    with pytest.raises(errors.UnsupportedError, match=r"than a task has room for \(100, where 99"):
+        value.to_dask().compute(scheduler="sync")
 
 
 def test_from_zarr_to_paths(tmp_path: Path) -> None:
