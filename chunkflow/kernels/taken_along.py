@@ -30,10 +30,11 @@ class TakenAlong(Fold):
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         lines, places = blocks
-        part = box[-1]
-        places = self._counted(places, nest.extents[-1])
-        if value is None and part.stop - part.start == nest.extents[-1]:
+        part, number = box[-1], nest.extents[-1]
+        places = self._checked(places, number)
+        if value is None and part.stop - part.start == number and not is_trial():  # which is to tell of parts, too
             return (np.take_along_axis(lines, places, self.axis),)
+        places = np.where(places < 0, places + number, places)
         here = (places >= part.start) & (places < part.stop)
         local = np.where(here, places - part.start, 0)
         found = np.take_along_axis(lines, local, self.axis)
@@ -46,8 +47,8 @@ class TakenAlong(Fold):
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         return value[0]
 
-    def _counted(self, places: Any, number: int) -> Any:
-        """Places, counted from the start of a line."""
+    def _checked(self, places: Any, number: int) -> Any:
+        """Places in lines of so many elements, as int64."""
         outside = places >= number
         if places.dtype.kind == "i":
             outside |= places < -number
@@ -57,5 +58,4 @@ class TakenAlong(Fold):
             raise PlaceError(
                 f"index {int(places[outside][0])} is out of bounds for axis {self.axis} with size {number}"
             )
-        places = places.astype(np.int64, copy=False)
-        return np.where(places < 0, places + number, places)
+        return places.astype(np.int64, copy=False)

@@ -53,14 +53,17 @@ def ending_with_chunks(op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, 
 def nest_order(op: LoopNest, operands: Sequence[ArraySpec]) -> Shape:
     """Axes of the nest from slowest to fastest, after the memory order of the largest operand.
 
-    Those along which elements are looked up are the slowest: they have what is left of a budget beside the places.
+    Axes that it lacks come first; those of places to look up come after the axis of the lines that they lie in.
     """
     if not operands:
         return tuple(range(len(op.extents)))
     largest = max(range(len(operands)), key=lambda i: operands[i].nbytes)
     axes = [op.operands[largest].axes[d] for d in operands[largest].order]
-    fast = [a for a in axes if a is not None and a not in op.looked_up]
-    slow = sorted((a for a in range(len(op.extents)) if a not in fast), key=lambda a: a not in op.looked_up)
+    fast = [a for a in axes if a is not None]
+    slow = [a for a in range(len(op.extents)) if a not in fast]
+    at = next((i for i, a in enumerate(fast) if a in op.looked_up), None)
+    if at is not None:
+        return (*fast[: at + 1], *slow, *fast[at + 1 :])
     return (*slow, *fast)
 
 

@@ -460,23 +460,33 @@ def _columns(problem: PlanProblem, allowed: _Sides) -> Iterator[Plan]:
 
 
 def _looked_up(problem: PlanProblem, sides: _Sides) -> Iterator[Plan]:
-    """Plans in which ever fewer places are looked up at a time: the fewer, the longer the parts of lines beside."""
-    axes, (longest, units), depths = problem.op.looked_up, sides, problem.machine.depths
-    places = [1 if a in axes else n for a, n in enumerate(longest)]
-    number = math.prod(places)
-    while axes and number:
-        fewer = _grid.fit(places, [1 if a in axes else n for a, n in enumerate(units)], problem.order, number)
-        most = [n if a in axes else m for a, (n, m) in enumerate(zip(longest, fewer, strict=True))]
-        least = [n if a in axes else m for a, (n, m) in enumerate(zip(units, fewer, strict=True))]
-        for depth in depths:
+    """Plans in which ever fewer places are looked up at a time: the fewer, the longer the parts of lines beside.
 
-            def at(target: int, most: list[int] = most, least: list[int] = least, depth: int = depth) -> Plan:
-                return plan_of(problem, _grid.fit(most, least, problem.order, target), depth)
+    Places of fewer lines come first, which are read once; or those that lie together.
+    """
+    axes, (longest, units) = problem.op.looked_up, sides
+    if not axes:
+        return
+    places, few = ([1 if a in axes else n for a, n in enumerate(of)] for of in (longest, units))
+    shared = frozenset.intersection(*(frozenset(o.axes) for o in problem.op.operands))
+    lines_first = tuple(sorted(problem.order, key=lambda a: a not in shared))
+    for order in dict.fromkeys((lines_first, problem.order)):
+        number = math.prod(places)
+        while number:
+            fewer = _grid.fit(places, few, order, number)
+            most, least = (
+                [n if a in axes else m for a, (n, m) in enumerate(zip(of, fewer, strict=True))]
+                for of in (longest, units)
+            )
+            for depth in problem.machine.depths:
 
-            plan = _largest(at, math.prod(most), problem.budget)
-            if plan is not None:
-                yield plan
-        number //= 4
+                def at(target: int, most: list[int] = most, least: list[int] = least, depth: int = depth) -> Plan:
+                    return plan_of(problem, _grid.fit(most, least, problem.order, target), depth)
+
+                plan = _largest(at, math.prod(most), problem.budget)
+                if plan is not None:
+                    yield plan
+            number //= 4
 
 
 def _keeping_less(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -> Iterator[_Sides]:
