@@ -25,6 +25,7 @@ from chunkflow.engine.dry_run import is_dry, rename
 from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
+from chunkflow.kernels.statistics.gathered import Gathered
 from chunkflow.kernels.statistics.quantile import (
     METHODS,
     Digits,
@@ -270,18 +271,24 @@ def order_statistics(
         held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
         return bits, tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
 
-    begun, numbers = False, np.broadcast_to(np.zeros((), np.intp), lines)
+    begun, sizes, numbers = False, None, np.broadcast_to(np.zeros((), np.intp), lines)
+    as_other = dtype if dtype != spec.dtype else None
     with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
         budget = leased.budget if leased.is_own else options.budget
         chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run, budget=budget)
         while left:
+            if sizes is not None:
+                few = room / SHARE / (COPIES * run.machine.lanes * prefixes.itemsize)
+                all_bits = _gathered(x, prefixes, within, sizes, low + left, few, as_other, block, chosen)
+                if all_bits is not None:
+                    prefixes, low = all_bits, 0
+                    break
             differ = [bool((one != other).any()) for one, other in itertools.pairwise(prefixes)] if begun else []
             distinct = 1 + sum(differ)
             bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)
             bits, sides = cut(bins, left)
             while True:
                 skips = None if begun else of_lines
-                as_other = dtype if dtype != spec.dtype else None
                 kernel = Digits(axes, low + left - bits, bits, prefixes, within, skips, as_other)
                 # A trial sees the other half of the copies: sums and counts.
                 declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
@@ -298,6 +305,7 @@ def order_statistics(
             if not is_dry():
                 del kernel, declare  # and what was known before
                 prefixes, within, *more = found
+                sizes = more.pop(0) if number == 1 else None
                 numbers = np.asarray(more[0][0]) if more else numbers
                 del more
             elif not begun and left:  # each order statistic may have a prefix of its own, and no later pass takes more
@@ -310,6 +318,36 @@ def order_statistics(
         return prefixes, numbers
     keys = without_low_bits(prefixes, low) if low else prefixes
     return as_dtype(from_keys(keys, dtype), spec.dtype), numbers
+
+
+def _gathered(
+    x: Any,
+    prefixes: np.ndarray,
+    within: np.ndarray,
+    sizes: np.ndarray,
+    shift: int,
+    most: float,
+    dtype: np.dtype | None,
+    block: tuple[int | None, ...] | None,
+    options: Options,
+) -> np.ndarray | None:
+    """The keys of order statistics of all elements, by a pass that gathers those that begin as theirs do.
+
+    None if these are more than `most`, or do not fit. `sizes` says how many begin as each does, and `within` which of
+    them it is. `shift` is the number of bits that are not known.
+    """
+    each, first, of = np.unique(prefixes.reshape(-1), return_index=True, return_inverse=True)
+    counts = sizes.reshape(-1)[first]
+    number = int(counts.sum())
+    if number > most:
+        return None
+    declare = functools.partial(folded, Gathered(each, shift, number, dtype), (None,), block, COPIES / 2)
+    try:
+        (keys,) = execute(Request(declare, (x,), options))
+    except BudgetError:  # blocks take too much besides
+        return None
+    found: np.ndarray = keys[(counts.cumsum() - counts)[of] + within.reshape(-1)]
+    return found.reshape(within.shape)
 
 
 def _all_different(prefixes: np.ndarray) -> np.ndarray:

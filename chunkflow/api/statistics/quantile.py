@@ -6,11 +6,14 @@ highest bits occurs. The counts give these bits of every order statistic, and it
 them. The next passes do the same for the lower bits. This is a radix selection, with counting in place of moving (D. E.
 Knuth, "The Art of Computer Programming" 3, 1998, section 5.2.5).
 
-A pass determines sixteen bits of a single line: numbers of 64 bits take four passes, of 32 bits two, of 16 bits one. It
-determines eight bits of each of several lines. It determines fewer if the budget does not hold the counts. Where an
-error is allowed (`approx`) the low bits of the mantissa are left out, and up to twenty bits take one pass.
+A pass determines sixteen bits of a single line, and fewer if the budget does not hold the counts. These say, too, how
+many elements begin with the bits that are known: once they take a small part of the budget, the next pass gathers them
+and is the last one. So numbers of 64 bits take two passes as a rule, and four if most of them begin alike; of 32 bits
+two; of 16 bits one. A pass determines eight bits of each of several lines. Where an error is allowed (`approx`) the low
+bits of the mantissa are left out, and up to twenty bits take one pass.
 
-As tasks of dask's (`chunkflow.Array.to_dask`) they take as many passes whatever the budget is.
+As tasks of dask's (`chunkflow.Array.to_dask`) they are counted to the last bit, whatever the budget is: in four passes
+of numbers of 64 bits.
 """
 
 from __future__ import annotations

@@ -265,7 +265,8 @@ class Digits(Fold):
     """A fold that finds the next `bits` bits of the keys of order statistics, for each line along the reduced axes.
 
     The higher bits are known from earlier passes. Keys that begin with them are counted by their next bits. The counts
-    show the bin of an order statistic, and its rank there.
+    show the bin of an order statistic, and its rank there. Results are both, and of a single line how many keys the bin
+    has.
 
     Attributes
     ----------
@@ -277,7 +278,7 @@ class Digits(Fold):
         For each order statistic (along the first axis) and each line, the known bits, and the rank among the keys that
         begin with them.
     of_lines : callable, optional
-        For the first pass, if NaN are left out: the rule of lines with so many numbers, which gives the ranks. A third
+        For the first pass, if NaN are left out: the rule of lines with so many numbers, which gives the ranks. The last
         result is how many numbers each line has.
     dtype : numpy.dtype, optional
         The dtype of which keys are counted, if it is another one than the array's.
@@ -320,19 +321,22 @@ class Digits(Fold):
             ranks = self.of_lines(on_host(value[1])).all_ranks()
             numbers = (value[1].reshape(1, *shape[1:]),)
         prefixes, ranks = (np.asarray(known.reshape(len(known), -1), like=below) for known in (prefixes, ranks))
-        new_prefixes, new_ranks = np.empty_like(prefixes), np.empty_like(ranks)
+        new_prefixes, new_ranks, sizes = np.empty_like(prefixes), np.empty_like(ranks), np.empty_like(ranks)
         for row, group in enumerate(self.__dict__["groups"]):
             counts = below[group]
             digit = (counts <= ranks[row][:, None]).sum(-1)
             digit = np.minimum(digit, counts.shape[-1] - 1)  # the trial call's block may have too few elements
             before = np.take_along_axis(counts, np.maximum(digit - 1, 0)[:, None], -1)[:, 0]
-            new_ranks[row] = ranks[row] - np.where(digit > 0, before, 0)
+            before = np.where(digit > 0, before, 0)
+            new_ranks[row] = ranks[row] - before
+            sizes[row] = np.take_along_axis(counts, digit[:, None], -1)[:, 0] - before
             digit = digit.astype(prefixes.dtype)
             if self._first:
                 new_prefixes[row] = digit
             else:
                 new_prefixes[row] = (prefixes[row] << prefixes.dtype.type(self.bits)) | digit
-        return new_prefixes.reshape(shape), new_ranks.reshape(shape), *numbers
+        bins = (sizes.reshape(shape),) if self._single else ()
+        return new_prefixes.reshape(shape), new_ranks.reshape(shape), *bins, *numbers
 
     @property
     def data_independent(self) -> bool:
@@ -341,7 +345,12 @@ class Digits(Fold):
     @property
     def strip(self) -> int:
         """See `Kernel.strip`. It is 0 for several lines, which have as many bins as elements."""
-        return STRIP if self.prefixes.size == len(self.prefixes) else 0
+        return STRIP if self._single else 0
+
+    @property
+    def _single(self) -> bool:
+        """Whether it is of a single line."""
+        return self.prefixes.size == len(self.prefixes)
 
     @property
     def _first(self) -> bool:

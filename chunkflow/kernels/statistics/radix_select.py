@@ -61,7 +61,7 @@ class NextDigits(Fold):
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         digits, local = self._digits(value[1])
-        return np.concatenate([found.astype(STATE) for found in digits.finish(value[:1], nest, local)])
+        return np.concatenate([found.astype(STATE) for found in digits.finish(value[:1], nest, local)[:2]])
 
     def _begun(self, block: Any) -> np.ndarray:
         """The state of a block's lines before the first pass: no bits are known."""
