@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
@@ -21,32 +22,30 @@ from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.reductions.request import reduced_axes
 from chunkflow.api.statistics import sort
 from chunkflow.core.axes import as_axes, normalize_axes
+from chunkflow.core.nest import nest
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.request import Request
+from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.statistics.sorting import order_by_keys
+from chunkflow.kernels.unwrap import Unwrapped
 
 
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * np.pi) -> Any:
     """As `numpy.unwrap`."""
     (along,) = normalize_axes(axis, p.ndim, "axis")
-    dtype = np.result_type(p.dtype, period)
-    first = p[(*(slice(None),) * along, slice(1))]
-    steps = mapped(_correction, scan.diff(p, axis=along, prepend=first), discont=discont, period=period, dtype=dtype)
-    begins = integers(type(p), 0, p.shape[along], 1) == 0  # an infinity less itself is no step
-    steps = np.where(begins[(..., *(None,) * (p.ndim - along - 1))], dtype.type(0), steps)
-    return numpy_functions.astype(p + scan.cumsum(steps, axis=along), dtype)
+    kernel = Unwrapped(along, discont, period, np.result_type(p.dtype, period))
 
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        op = replace(nest([p.shape]), scan=along)
+        return Declared(op, kernel, tuple(range(p.ndim)), copies=scan.COPIES)
 
-def _correction(steps: Any, discont: float | None, period: float, dtype: np.dtype) -> Any:
-    """What is added where one element follows another by too large a step."""
-    high, rest = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
-    found = np.mod(steps + high, period) - high
-    if rest == 0:  # both ends of the interval are the same
-        found = np.where((found == -high) & (steps > 0), found.dtype.type(high), found)
-    least = period / 2 if discont is None else discont
-    return np.where(abs(steps) < least, 0, found - steps).astype(dtype)
+    return type(p)(op_node(Request(declare, [p], Options()), "unwrap"))
 
 
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:

@@ -343,7 +343,7 @@ def _gathered(
         return None
     declare = functools.partial(folded, Gathered(each, shift, number, dtype), (None,), block, COPIES / 2)
     try:
-        (keys,) = execute(Request(declare, (x,), options))
+        keys = execute(Request(declare, (x,), options))
     except BudgetError:  # blocks take too much besides
         return None
     found: np.ndarray = keys[(counts.cumsum() - counts)[of] + within.reshape(-1)]

@@ -75,7 +75,7 @@ class Gathered(Fold):
         keys, number = value
         if nest.outputs and number[0] != self.room:
             raise self._changed()
-        return (np.sort(keys),)
+        return np.sort(keys)
 
     def _are_wanted(self, keys: Any) -> Any:
         known = keys >> keys.dtype.type(self.shift)
