@@ -108,23 +108,35 @@ def _check_elements(x: Any, widths: list[tuple[int, int]]) -> None:
 
 
 def _with_statistics(x: Any, widths: list[tuple[int, int]], statistic: Any, given: Any) -> Any:
+    """The array between statistics of it along each axis in turn.
+
+    They are of the array and of what was put beside it along the axes before, each of which is a part by itself: so the
+    array is read once for the statistics along all axes.
+    """
     _check_elements(x, widths)
     lengths = [(None, None)] * x.ndim if given is None else _pairs("stat_length", given, x.ndim)
-    found = join.pad(x, widths)
+    parts: dict[tuple[int, ...], Any] = {(): x}  # by their places along the axes before: 0 is the array's own
     for axis, ((before, after), own) in enumerate(zip(widths, lengths, strict=True)):
         n = x.shape[axis]
         first, last = (n if length is None else min(operator.index(length), n) for length in own)
         if n and min(first, last) < 1:
             raise ArgumentError(f"stat_length={given!r} must be at least 1")
-        if not before + after:
-            continue
-        sides = []
-        for part in (slice(before, before + first), slice(before + n - last, before + n)):
-            value = statistic(_part(found, axis, part), axis=axis, keepdims=True)
-            value = mapped(np.rint, value) if x.dtype.kind in "iu" and value.dtype.kind == "f" else value
-            sides.append(numpy_functions.astype(value, x.dtype))
-        found = mapped(_between, found, *sides, _places(found, axis), start=before, stop=before + n)
-    return found
+        longer: dict[tuple[int, ...], Any] = {}
+        for place, part in parts.items():
+            longer[*place, 0] = part
+            for side, width, of in ((-1, before, slice(first)), (1, after, slice(n - last, n))):
+                if width:
+                    value = statistic(part if of == slice(n) else _part(part, axis, of), axis=axis, keepdims=True)
+                    value = mapped(np.rint, value) if x.dtype.kind in "iu" and value.dtype.kind == "f" else value
+                    shape = [width if a == axis else m for a, m in enumerate(part.shape)]
+                    longer[*place, side] = np.broadcast_to(numpy_functions.astype(value, x.dtype), shape)
+        parts = longer
+    for axis in reversed(range(x.ndim)):
+        rows: dict[tuple[int, ...], list[Any]] = {}
+        for place in sorted(parts):
+            rows.setdefault(place[:axis], []).append(parts[place])
+        parts = {place: _joined(row, axis) for place, row in rows.items()}
+    return parts[()]
 
 
 def _between(block: Any, left: Any, right: Any, places: Any, start: int, stop: int) -> Any:
