@@ -190,7 +190,7 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     folds = any(kernel.parts)
     folded = {a for a in range(len(nest.extents)) if folds and a not in used and not nest.is_product}
     fixed = {a for a, n in enumerate(declared.block or ()) if n is not None}
-    free = (kept | folded) - nest.whole - {nest.scan} - fixed
+    free = (kept | folded) - nest.whole - nest.looked_up - {nest.scan} - fixed
     if not all(nest.extents) or any(_is_particular(node) for node in made.nodes):
         free = set()
     specs = [spec_of(source) for source in made.sources]

@@ -234,7 +234,7 @@ class OpNode(Node):
         """Whether the nest may be cut and walked in any way."""
         fixed = self.declared.block is not None and any(n is not None for n in self.declared.block)
         options = self.request.options
-        return not (fixed or nest.whole or nest.scan is not None or options.chunks or nest.is_product)
+        return not (fixed or nest.whole or nest.looked_up or nest.scan is not None or options.chunks or nest.is_product)
 
 
 class ItemNode(Node):

@@ -195,6 +195,10 @@ def test_places_along_lines_that_no_block_holds(tmp_path: Path, dtype: str) -> N
     found = cf.take_along_axis(source, places, 1, **options)
     assert found.dtype == x.dtype
     assert found.tobytes() == np.take_along_axis(x, places, 1).tobytes()
+    lazy = np.take_along_axis(cf.open(source), cf.open(places), 1)
+    assert str(cf.explain(cf.take_along_axis, source, places, 1, **options)).splitlines()[0] in str(
+        cf.explain(lazy, **options)
+    )
     with pytest.raises(IndexError, match="index 30000 is out of bounds for axis 1 with size 30000"):
         cf.take_along_axis(source, np.full((2, 5000), 30_000), 1, **options)
 
