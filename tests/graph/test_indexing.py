@@ -157,6 +157,15 @@ def test_what_cannot_be_set(index: Any, values: Any) -> None:
         cf.put(X, index, values, device="cpu")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.float64(np.nan), np.float32(np.inf), 300, -1, 1j])
+def test_a_number_that_the_dtype_does_not_hold(value: Any) -> None:
+    for x in (np.zeros(3, "u1"), cf.open(np.zeros(3, "u1"))):
+        with pytest.raises((errors.ArgumentError, errors.ArgumentTypeError), match="put: "):
+            cf.put(x, 0, value)
+    same(cf.put(np.zeros(3, "u1"), 0, 2.7, device="cpu"), np.array([2, 0, 0], "u1"))
+    same(cf.put(np.zeros(3, "f4"), 0, np.nan, device="cpu"), np.array([np.nan, 0, 0], "f4"))
+
+
 @given(st.integers(-4, 3), st.data(), st.sampled_from(["memory", "f", "zarr"]), st.sampled_from(["16kB", "64MB"]))
 @settings(max_examples=examples(1), deadline=None)
 def test_places_along_an_axis(stored: dict[str, Any], axis: int, data: Any, where: str, budget: str) -> None:

@@ -374,8 +374,8 @@ class Array(Collection):
     flatten = ravel
 
     def conj(self) -> Array:
-        """Complex conjugate."""
-        return mapped(np.conjugate, self)  # type: ignore[no-any-return]
+        """Complex conjugate; bools stay bools, as with NumPy's method, where the function makes them integers."""
+        return self if self.dtype == bool else mapped(np.conjugate, self)
 
     conjugate = conj
 

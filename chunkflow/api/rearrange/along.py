@@ -45,6 +45,8 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
         Places that are no integers, arrays of different numbers of dimensions, or that do not broadcast.
     IndexError
         A place outside of the array, when it is read.
+    BudgetError
+        A chunk does not fit the budget.
 
     Examples
     --------

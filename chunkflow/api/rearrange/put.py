@@ -39,7 +39,7 @@ def put(x: Any, index: Any, values: Any, **options: Unpack[RunOptions]) -> Reque
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        Values that do not broadcast to what the index picks.
+        Values that do not broadcast to what the index picks; a number that the dtype of `x` does not hold.
     IndexError
         There is no such element or axis.
 
@@ -58,6 +58,8 @@ def put(x: Any, index: Any, values: Any, **options: Unpack[RunOptions]) -> Reque
     chosen = replace(Options(**options), dtype=spec.dtype)
     early = Options(budget=chosen.budget, device=chosen.device, progress=chosen.progress)
     with refused_by("put"):
+        if isinstance(values, int | float | complex | np.floating):  # NumPy's scalars would become any integer
+            np.empty((), spec.dtype)[...] = float(values) if isinstance(values, np.floating) else values
         which, given = assignment(index, spec.shape, spec.dtype, values, early)
     return Request(declare_map(_put, {}), (x, which, given), chosen, shapes_only=True, keeps=True, elementwise=True)
 

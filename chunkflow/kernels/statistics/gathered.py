@@ -63,7 +63,7 @@ class Gathered(Fold):
             chosen = keys[where]
             if value is None:
                 value = np.empty_like(keys, shape=(self.room,)), np.zeros(1, np.intp)
-            value = self._added(value, chosen[: self.room] if trial else chosen)
+            value = self._added(value, chosen[: self.room - int(value[1][0])] if trial else chosen)
         assert value is not None
         return value
 

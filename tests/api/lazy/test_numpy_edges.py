@@ -45,6 +45,7 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: np.linalg.matrix_power(o(np.array([[1, 1], [1, 0]])), 90),
     lambda o: np.linalg.vector_norm(o(np.arange(3)), axis=()),
     lambda o: np.unwrap(o(np.array([1, 4, 9, 2], "i2")), period=5),
+    lambda o: o(np.array([True, False])).conj(),
     lambda o: np.pad(o(np.array([True, False, True])), 1, "reflect", reflect_type="odd"),
     lambda o: np.std(o(np.arange(3.0)), dtype="f4", mean=1.0),
     lambda o: np.nanvar(o(np.arange(3.0)), ddof=5, mean=1.0),

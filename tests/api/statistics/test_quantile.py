@@ -27,6 +27,7 @@ from chunkflow.api.statistics.quantile import (
     quantile,
 )
 from chunkflow.api.statistics.unique import unique
+from chunkflow.core.nest import nest
 from chunkflow.kernels.statistics.gathered import Gathered
 from chunkflow.kernels.statistics.quantile import METHODS, STRIP, Digits, rule, strips
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype, to_keys
@@ -264,6 +265,12 @@ def test_passes_of_numbers_that_begin_alike(dtype: str, passes: int) -> None:
     source = CountingSource(x)
     same(quantile(source, 0.9, chunks=(50, 1000), budget=20_000_000, device="cpu"), np.quantile(x, 0.9))
     assert source.bytes_read == passes * x.nbytes
+
+
+def test_a_trial_of_many_strips_gathers_no_more_than_there_is_room_for() -> None:
+    x = np.zeros((3, STRIP))
+    kernel = Gathered(np.zeros(1, "u8"), 48, 100)
+    assert kernel([x], nest([x.shape]), None, (0, 0), (slice(3), slice(STRIP))).shape == (100,)  # type: ignore[arg-type]
 
 
 def test_an_array_that_is_changed_between_passes(monkeypatch: pytest.MonkeyPatch) -> None:
