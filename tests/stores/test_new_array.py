@@ -345,6 +345,19 @@ def test_h5py_reads_it(tmp_path: Path, codec: Any, there: bool) -> None:
     np.testing.assert_array_equal(cf.open(f"{path}:/run/u").compute(device="cpu"), ROOT)
 
 
+@pytest.mark.parametrize("codec", ["gzip", "lzf", "zstd", "lz4", "blosc", "bz2"])
+def test_chunks_that_no_filter_shrinks_are_stored_as_they_are(tmp_path: Path, codec: str) -> None:
+    h5py = pytest.importorskip("h5py")
+    if codec not in ("gzip", "lzf"):
+        pytest.importorskip("hdf5plugin")
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40), "u1")
+    path = tmp_path / "u.h5"
+    cf.copy(noise, cf.NewArray(path, "u", chunks=(12, 9), compressors=codec), device="cpu").file.close()
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["u"][...], noise)
+    np.testing.assert_array_equal(cf.open(f"{path}:/u").compute(device="cpu"), noise)
+
+
 def test_netcdf_knows_the_dimensions(tmp_path: Path) -> None:
     pytest.importorskip("h5py")
     netcdf4 = netcdf()

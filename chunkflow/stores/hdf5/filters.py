@@ -26,6 +26,9 @@ from chunkflow.stores.kvstore.protocol import ChunkError
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 """Filters of HDF5 itself, as it numbers them (H5Zpublic.h)."""
 
+_OPTIONAL = 1
+"""A chunk that the filter cannot shrink is stored without it (H5Z_FLAG_OPTIONAL). HDF5 ends the program otherwise."""
+
 _NAMES = {
     DEFLATE: "gzip",
     SHUFFLE: "shuffle",
@@ -84,7 +87,7 @@ class Hdf5Filter:
         elif self.code == FLETCHER32:
             made.set_fletcher32()
         else:
-            made.set_filter(self.code, 0, self.values)  # 0: every chunk must go through it
+            made.set_filter(self.code, _OPTIONAL, self.values)
 
 
 @dataclass(frozen=True)
