@@ -86,8 +86,7 @@ class _Functions:
 class ChunkManager(ChunkManagerEntrypoint[Any]):
     """Lets xarray make (``chunked_array_type="chunkflow"``), compute and store chunkflow's expressions.
 
-    These are missing and raise NotImplementedError: ``persist``, ``scan``, ``blockwise``, ``unify_chunks``
-    (`xarray.map_blocks`) and ``shuffle``.
+    These are missing and raise NotImplementedError: ``scan`` and ``blockwise``.
 
     Examples
     --------
@@ -131,6 +130,10 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
     def compute(self, *data: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Compute all in as few passes as there can be; ``x.compute(budget="4GB")`` says how."""
         return tuple(map(np.asarray, chunkflow.compute(list(data), **kwargs)))
+
+    def persist(self, *data: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Expressions of what `compute` gives, which the host's memory holds."""
+        return tuple([ChunkedArray(SourceNode(found)) for found in self.compute(*data, **kwargs)])
 
     @property
     def array_api(self) -> Any:

@@ -296,7 +296,7 @@ def run_trial(
             )
         if even:
             sides = tuple(n if a in nest.whole or not n else 1 << n.bit_length() - 1 for a, n in enumerate(sides))
-        box = grid.whole(sides)
+        box = _amid(nest, sides) if _whole(kernel).tried_on_zeros else grid.whole(sides)
         held = _block_bytes(nest, sources, box)
         needed, wanted = held, f"The block alone takes {format_bytes(held)}."
         # A staged device's pool has a limit. What folds and scans keep is to be named, however large it is.
@@ -316,12 +316,26 @@ def run_trial(
             raise BudgetError(
                 f"fn runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
                 f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget="
-                + (f" to more than {needed}" if needed > budget else "")
+                + (f" to more than {needed}" if needed > budget else " well above that")
                 + ", or let fn allocate less",
                 needed=needed or None,
                 limit=budget,
             )
         target = math.prod(sides) // 8
+
+
+def _amid(nest: LoopNest, sides: Shape) -> Region:
+    """The box of these sides whose halo lies within the arrays, as far as they have it.
+
+    At the corner a kernel that pads an array itself would take memory for elements that no operand's block has.
+    """
+    first = [0] * len(sides)
+    for operand in nest.operands:
+        for axis, (before, after) in zip(operand.axes, operand.halo or (), strict=False):
+            if axis is not None:
+                room = max(nest.extents[axis] - sides[axis] - after, 0)
+                first[axis] = max(first[axis], min(before, room))
+    return tuple([slice(at, at + n) for at, n in zip(first, sides, strict=True)])
 
 
 def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:

@@ -56,6 +56,9 @@ NEARLY = 64
 REREAD = 1.02
 """How often elements may be read, for their halos' sake, by blocks that are no whole planes where those fit too."""
 
+MOSTLY_HALO, FEWER = 2, 4
+"""Blocks of ever fewer lines are tried, by this factor, where with their halos all are so many times as large."""
+
 OFTEN = 2
 """How often chunks are read for a plan to say what budget they fit."""
 
@@ -206,6 +209,8 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
     if fitting and min(plan.rereads for plan in fitting) > REREAD:
         parts = _sides_of_a_chunk(problem, sides)
         fitting += [p for way in ways for p in _candidates(way, parts) if p.estimate.seconds < sooner]
+    for way, narrow in itertools.product(ways, _fewer_lines(problem, sides, fitting)):
+        fitting += [plan for plan in _candidates(way, narrow) if plan.estimate.seconds < sooner]
     fitting += _looked_up(problem, sides)
     for narrow in _keeping_less(problem, sides, fitting):
         less = [plan for way in ways for plan in _candidates(way, narrow)]
@@ -424,6 +429,20 @@ def _narrower(problem: PlanProblem, sides: _Sides) -> Iterator[_Sides]:
             narrow[axis] = -(-sides.longest[axis] // parts)
             if narrow[axis] % sides.units[axis] == 0 and narrow[axis] < sides.longest[axis]:
                 yield sides._replace(longest=narrow)
+
+
+def _fewer_lines(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -> Iterator[_Sides]:
+    """Longest sides of blocks of ever fewer lines, where a halo along these outweighs what the blocks have."""
+    op = problem.op
+    if not op.has_halo or any(op.volume(plan.block) <= MOSTLY_HALO * math.prod(plan.block) for plan in fitting):
+        return
+    along = {axis for o in op.operands for axis, beside in zip(o.axes, o.halo, strict=False) if any(beside)}
+    longest = list(sides.longest)
+    for axis in problem.order:
+        unit = sides.units[axis]
+        while axis not in along and longest[axis] > unit:
+            longest[axis] = max(longest[axis] // FEWER // unit * unit, unit)
+            yield sides._replace(longest=list(longest))
 
 
 def _sides_of_a_chunk(problem: PlanProblem, sides: _Sides) -> _Sides:

@@ -518,6 +518,15 @@ def test_a_rolling_mean_of_xarray_reads_its_source_once(tmp_path: Path) -> None:
     xr.testing.assert_allclose(mean.compute(budget="4MB", device="cpu"), expected)
 
 
+def test_persisted_expressions_are_expressions_of_memory(stored: Any) -> None:
+    given = xr.Dataset({name: cf.open(stored[name]) for name in ("raw", "height")})
+    kept = (given * 2).persist(budget="1MB", device="cpu")
+    assert isinstance(kept.raw.data, cf.Array)
+    stored.close()  # it is not read again
+    for name in ("raw", "height"):
+        np.testing.assert_array_equal(kept[name].compute(), dataset()[name] * 2)
+
+
 def test_apply_ufunc_of_xarray_itself(stored: Any) -> None:
     cores: dict[str, Any] = {"input_core_dims": [["time"]], "output_core_dims": [["time"]]}
     got = xr.apply_ufunc(detrended, cf.open(stored.raw), dask="parallelized", output_dtypes=["f4"], **cores)

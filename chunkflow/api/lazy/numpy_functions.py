@@ -46,7 +46,10 @@ def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     if wanted.kind in "mM" and x.dtype.kind in "biuf":
         return at("chunkflow.api.lazy.times:times_of")(x, wanted, **kwargs)
     if wanted.kind not in "biufc":
-        raise UnsupportedError(f"astype({dtype!r}) of an expression: its elements are numbers; compute() first")
+        raise UnsupportedError(
+            f"astype({dtype!r}) of an expression: its elements are numbers; compute() first, or where NaN is to stand "
+            "beside bools astype('f4') first"
+        )
     casting = kwargs.pop("casting", "unsafe")
     if not np.can_cast(x.dtype, wanted, casting):
         raise ArgumentTypeError(

@@ -122,7 +122,7 @@ def groupby_reduce(
     -------
     result : array or tuple of arrays
         Of shape ``(..., groups)``: the axes that are not reduced, then one for the groups of each key. Of several
-        quantiles the first axis follows `q`. A tuple where `func` are several.
+        quantiles the first axis follows `q`. A tuple where `func` are several, not where a list has one name.
     *groups : numpy.ndarray
         For each key the labels of its groups; of bins their edges, of shape (n, 2).
 

@@ -265,6 +265,20 @@ def test_a_moving_average_reads_its_source_once(tmp_path: Path) -> None:
     assert np.isnan(got[:6]).all()
 
 
+@pytest.mark.parametrize("width", [90, 800, 1500])
+def test_windows_as_long_as_the_array_are_taken_line_by_line(width: int) -> None:
+    """Blocks of many lines would be halo for the most part."""
+    x = np.random.default_rng(0).random((800, 9, 11))
+    source = CountingSource(x)
+    ends = ((width - 1, 0), (0, 0), (0, 0))
+    most = sliding_window_view(np.pad(cf.open(source), ends), width, 0).max(axis=-1)
+    (plan,) = (plan for _, plan in cf.explain(most, budget="400kB", device="cpu").passes)
+    assert plan.op.volume(plan.block) <= 2 * math.prod(plan.block)
+    got = most.compute(budget="400kB", device="cpu")
+    assert source.bytes_read <= 2 * x.nbytes
+    np.testing.assert_array_equal(got[::50], sliding_window_view(np.pad(x, ends), width, 0)[::50].max(axis=-1))
+
+
 @pytest.mark.parametrize("name", ["mean", "std", "median", "argmax"])
 def test_the_budget_that_a_refusal_names_does(name: str) -> None:
     x = np.random.default_rng(0).random((60, 3))
