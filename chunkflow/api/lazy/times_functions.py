@@ -87,6 +87,14 @@ def _alike(*at: int) -> Handler:
     return call
 
 
+def _selected(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Where no condition holds there is the `default`; 0 is no date."""
+    conditions, choices, default = [*places, named.get("default", 0)][:3]
+    default = np.timedelta64(0) if isinstance(default, int) and default == 0 else default
+    counts, dtype = same_unit([*choices, default])
+    return _of(_first([*choices, default]), dtype)(ours(conditions, counts[:-1], counts[-1]))
+
+
 def _of(x: Times, dtype: np.dtype) -> Callable[[Any], Any]:
     """Makes expressions of counts, or of lists of them."""
 
@@ -213,6 +221,21 @@ def _searched(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     return ours(key(one), key(other), **named)
 
 
+def _united(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """The elements of both, each once: NaT is one of them, as it is by `numpy.unique`."""
+    (one, other), dtype = same_unit(places)
+    return seen(unkey(ours(key(one), key(other), **named)), dtype)
+
+
+def _differing(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """What a set function gives of NaT that the other array has: it is equal to none."""
+    _takes("a set function", named, "assume_unique")
+    (one, other), dtype = same_unit(places)
+    if isinstance(other, Array):
+        raise _refusal("a set function", "needs its second array in memory")
+    return seen(unkey(ours(key(one), key(other[other != NAT]), **named)), dtype)
+
+
 def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """NaT is equal to none."""
     _takes("np.isin", named, "invert", "assume_unique")
@@ -317,15 +340,39 @@ def _quotient(totals: Sequence[Any], number: Any, bits: int) -> Any:
 
 
 def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    x: Any = _only(places)
-    _takes("np.diff", named, "n", "axis")
+    x: Any = places[0]
+    _takes("np.diff", named, "n", "axis", "prepend", "append")
     (along,) = normalize_axes(named.get("axis", -1), len(x.shape), "axis")
+    edge = tuple([1 if axis == along else n for axis, n in enumerate(x.shape)])
+    beside = {
+        name: value if np.ndim(value) else np.broadcast_to(np.asarray(value), edge)
+        for name in ("prepend", "append")
+        if (value := named.get(name, np._NoValue)) is not np._NoValue
+    }
+    if beside:
+        whole = [beside[name] if name else x for name in ("prepend", "", "append") if not name or name in beside]
+        x = np.concatenate(whole, axis=along)
     if named.get("n", 1) < 0:
         raise ArgumentError(f"n={named['n']} must not be negative")
     before = (slice(None),) * along
     for _ in range(named.get("n", 1)):
         x = x[(*before, slice(1, None))] - x[(*before, slice(None, -1))]
     return x
+
+
+def _steps(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Differences of the flattened array, and what is put before and behind them."""
+    _takes("np.ediff1d", named, "to_begin", "to_end")
+    x, behind, before = [*places, None, None][:3]
+    before, behind = named.get("to_begin", before), named.get("to_end", behind)
+    found = np.diff(np.ravel(x))
+    parts = [np.ravel(each) for each in (before, found, behind) if each is not None]
+    return found if len(parts) == 1 else np.concatenate(parts)
+
+
+def _traced(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    _takes("np.trace", named, "offset", "axis1", "axis2")
+    return np.sum(np.diagonal(*places, **named), axis=-1)
 
 
 def _clipped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
@@ -456,7 +503,7 @@ def _rows(names: str, handler: Handler, numpys: Any = np) -> dict[Any, Handler]:
 FUNCTIONS: dict[Any, Handler] = {
     **_rows("transpose flip roll repeat copy reshape ravel squeeze expand_dims moveaxis swapaxes", _moved(0)),
     **_rows("broadcast_to tile split array_split hsplit vsplit dsplit rot90 fliplr flipud unstack", _moved(0)),
-    **_rows("take take_along_axis delete matrix_transpose rollaxis diagonal diag resize", _moved(0)),
+    **_rows("take take_along_axis delete matrix_transpose rollaxis diagonal diag resize tril triu", _moved(0)),
     **_rows("atleast_1d atleast_2d atleast_3d broadcast_arrays", _moved(0)),
     **_rows("sliding_window_view", _moved(0), np.lib.stride_tricks),
     **_rows("compress extract", _moved(1)),
@@ -464,11 +511,12 @@ FUNCTIONS: dict[Any, Handler] = {
     **_rows("append", _alike(0, 1)),
     np.insert: _inserted,
     **_rows("where", _alike(1, 2)),
+    np.select: _selected,
     **_rows("full_like zeros_like empty_like", _filled_like),
     np.sort: _sorted,
     **_rows("partition", _by_key(back=True)),
     **_rows("argsort argpartition argmax", _by_key(back=False)),
-    **_rows("argmin count_nonzero shape ndim size", _by_count(back=False)),
+    **_rows("argmin count_nonzero any all nonzero flatnonzero argwhere shape ndim size", _by_count(back=False)),
     **_rows("min amin", _MIN),
     **_rows("max amax", _MAX),
     np.nanmin: _NANMIN,
@@ -480,11 +528,15 @@ FUNCTIONS: dict[Any, Handler] = {
     np.mean: _mean(skips=False),
     np.nanmean: _mean(skips=True),
     np.diff: _differences,
+    np.ediff1d: _steps,
+    np.trace: _traced,
     np.clip: _clipped,
     np.pad: _padded,
     np.searchsorted: _searched,
     np.digitize: _searched,
     np.isin: _contained,
+    np.union1d: _united,
+    **_rows("setdiff1d intersect1d", _differing),
     np.array_equal: _equal,
     np.unique: _distinct,
     np.histogram: _counted,
@@ -512,6 +564,9 @@ _REDUCE: dict[Any, Function] = {
 def reduced(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a ufunc's method gives of times."""
     table: dict[Any, Any] = {"reduce": _REDUCE, "accumulate": {np.add: np.cumsum}}.get(method, {})
+    if method == "accumulate" and fn in _REDUCE and fn is not np.add:
+        handler = _by_key(back=True) if fn in (np.maximum, np.fmin) else _by_count(back=True)
+        return handler(fn.accumulate, list(inputs), {"axis": 0, **kwargs})
     if fn not in table:
         raise _refusal(f"np.{fn.__name__}.{method}")
     return function(table[fn], inputs, {"axis": 0, **kwargs})

@@ -292,6 +292,17 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "ptp": lambda x: np.ptp(x, axis=0),
     "diff": lambda x: np.diff(x, axis=0),
     "diffs": lambda x: np.diff(x, n=2),
+    "diff, begun": lambda x: np.diff(x, axis=0, prepend=x[:1]),
+    "diff, ended": lambda x: np.diff(x, n=2, append=x.dtype.type("NaT")),
+    "ediff1d": np.ediff1d,
+    "any": lambda x: np.any(x, axis=0, keepdims=True),
+    "all": lambda x: np.all(x, axis=-1),
+    "places": np.nonzero,
+    "argwhere": np.argwhere,
+    "the latest so far": lambda x: np.maximum.accumulate(x, axis=-1),
+    "the earliest so far": lambda x: np.minimum.accumulate(x),
+    "select": lambda x: np.select([np.isnat(x), x == x.max()], [x[::-1], x], x[:1]),
+    "union1d": lambda x: np.union1d(x, x[::-1]),
     "unique": np.unique,
     "counts": lambda x: np.unique(x, return_counts=True),
     "shape": lambda x: (np.shape(x), x.ndim, x.size, x.nbytes, len(x)),
@@ -340,9 +351,28 @@ def test_functions_on_devices(place: Place) -> None:
             "equal",
             "unequal",
             "mask",
+            "places",
+            "argwhere",
+            "union1d",
         ):  # what runs at once has its own device
             compared(fn, x, device=place.device())
     alike(cf.unique(cf.open(x), device=place.device()), np.unique(x))
+
+
+def test_set_functions_have_nat_equal_to_none() -> None:
+    for x, other in ((DATES, DATES[1:3]), (SPANS, SPANS[:2])):
+        compared(lambda a, other=other: np.setdiff1d(a, other), x)
+        compared(lambda a, other=other: np.intersect1d(a, other.astype(f"{other.dtype.kind}8[s]")), x)
+        with pytest.raises(errors.UnsupportedError, match="second array in memory"):
+            np.setdiff1d(x, cf.open(other))
+
+
+def test_spans_on_a_diagonal_and_beside_differences() -> None:
+    x = np.arange(12).reshape(3, 4).view("m8[h]")
+    compared(lambda a: np.trace(a, 1), x)
+    compared(lambda a: np.tril(a, -1), x)
+    compared(lambda a: np.ediff1d(a, to_begin=x[0, 3], to_end=x[1]), x)
+    compared(lambda a: np.select([a > x[1, 1]], [a]), x)
 
 
 @given(times("m"))
