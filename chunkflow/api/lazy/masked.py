@@ -112,6 +112,11 @@ class MaskedArray(Masked):
         """Whether each element is masked."""
         return self._hidden
 
+    @property
+    def _mask(self) -> Array:
+        """The mask, for `numpy.ma`'s own functions: where they find none, they take it that nothing is masked."""
+        return self._hidden
+
     dtype, ndim, nbytes, itemsize = map(_of_data, ("dtype", "ndim", "nbytes", "itemsize"))
 
     def __len__(self) -> int:

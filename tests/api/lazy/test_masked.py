@@ -366,3 +366,21 @@ def test_means_have_no_integer_dtype() -> None:
     with pytest.raises(errors.UnsupportedError, match=r"has no dtype='i8', which loses fractions"):
         x.mean(dtype="i8")
     assert x.mean(dtype="f4").compute(device="cpu") == 3
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        np.ma.getmaskarray,
+        lambda x: np.ma.outer(x[0], x[1]),
+        lambda x: np.ma.count_masked(x, axis=0),
+        lambda x: np.ma.where(x > 1, 1, 2),
+        np.ma.is_masked,
+        lambda x: np.ma.flatnotmasked_edges(x[0]),
+    ],
+)
+def test_what_asks_numpys_masked_arrays_for_their_mask_finds_it(fn: Callable[..., Any]) -> None:
+    x = np.ma.array(np.arange(6.0).reshape(2, 3), mask=[[True, False, False], [False, True, False]])
+    expected, got = fn(x), cf.compute(fn(cf.open(x)), device="cpu")
+    np.testing.assert_array_equal(np.ma.getmaskarray(got), np.ma.getmaskarray(expected))
+    np.testing.assert_array_equal(np.ma.filled(got, 0), np.ma.filled(expected, 0))
