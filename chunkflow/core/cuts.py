@@ -18,6 +18,12 @@ class AxisSlice(NamedTuple):
     number: int
     step: int
 
+    @property
+    def hull(self) -> range:
+        """All places from the least to the greatest of them."""
+        last = self.start + (self.number - 1) * self.step
+        return range(min(self.start, last), max(self.start, last) + 1) if self.number else range(0)
+
 
 @dataclass(frozen=True, eq=False)
 class AxisPlaces:

@@ -164,7 +164,7 @@ def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mappin
             continue
         for source, operand in zip(sources, declared.nest.operands, strict=True):
             other = source.footprint
-            if other is None or not place.overlaps(other):
+            if other is None or not (place.overlaps(other) and place.overlaps(other.within(source.spec.shape))):
                 continue
             axes = each[number] if number < len(each) else ()
             # What a block gives takes the place of what it is made from: elements, or whole lines for whole lines.

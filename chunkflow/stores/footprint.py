@@ -31,11 +31,35 @@ class Footprint:
         """Whether the two share a byte."""
         if isinstance(other, Scattered):
             return other.overlaps(self)
-        return self.space == other.space and self.start < other.stop and other.start < self.stop
+        meet = self.space == other.space and self.start < other.stop and other.start < self.stop
+        return meet and not _apart(self.layout, other.layout)
 
     def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
         """Footprint of a slice: first element, number and step for each axis. It may be as large as the whole."""
         return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
+
+    def within(self, shape: Shape) -> Footprint:
+        """Footprint of an array of this shape as the slice that has all of it: its store may have grown since."""
+        return self if self._is_slice else self.sliced([AxisSlice(0, n, 1) for n in shape])
+
+    @property
+    def _is_slice(self) -> bool:
+        return isinstance(self.layout, tuple) and self.layout[:1] == ("sliced",)
+
+
+def _apart(one: Any, other: Any) -> bool:
+    """Whether two layouts are slices of the same one that have no place in common along an axis.
+
+    >>> base = Footprint("file", 0, 1, "rows")
+    >>> low, high = (base.sliced([AxisSlice(first, 3, 1)]) for first in (0, 3))
+    >>> low.overlaps(high), low.overlaps(base), low.overlaps(low)
+    (False, True, True)
+    """
+    if not all(isinstance(layout, tuple) and layout[:1] == ("sliced",) for layout in (one, other)):
+        return False
+    (_, mine, base), (_, theirs, same) = one, other
+    hulls = [(AxisSlice(*a).hull, AxisSlice(*b).hull) for a, b in zip(mine, theirs, strict=True)]
+    return base == same and any(a.stop <= b.start or b.stop <= a.start for a, b in hulls)
 
 
 @dataclass(frozen=True)
@@ -100,6 +124,10 @@ class StridedFootprint(Footprint):
             return bool(np.shares_memory(one, two, max_work=_MAX_WORK))  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
             return True
+
+    def within(self, shape: Shape) -> Footprint:
+        """The same footprint: it tells its elements from others as it is."""
+        return self
 
     def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
         """Exact footprint of the slice."""

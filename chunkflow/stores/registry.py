@@ -108,10 +108,25 @@ def _labelled_source(obj: Any) -> Source:
 
 
 def _stored_source(obj: Any) -> Source:
-    from chunkflow.stores.foreign.xarray import StoredSource
+    from chunkflow.stores.foreign.xarray import StoredSource, behind
 
+    found = behind(obj.wrapped, _is_zarr_array, open_source) if obj.wrapped is not None else None
+    if found is not None:
+        return found
     known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
     return StoredSource(obj, open_source(obj.behind) if known else None)
+
+
+def _is_wrapped(obj: object) -> bool:
+    """Whether an object is one of xarray's arrays around arrays."""
+    return type(obj).__module__.startswith("xarray.") and hasattr(obj, "array")
+
+
+def _wrapped_source(obj: Any) -> Source:
+    from chunkflow.stores.foreign.generic import GenericSource
+    from chunkflow.stores.foreign.xarray import behind
+
+    return behind(obj, _is_zarr_array, open_source) or GenericSource(obj)
 
 
 def _refuse_device_array(obj: object) -> NoReturn:
@@ -141,6 +156,9 @@ KINDS = (
     ObjectKind(lambda obj: hasattr(type(obj), "__chunkflow_target__"), target=lambda obj: obj.__chunkflow_target__()),
     ObjectKind(is_labelled, source=_labelled_source),
     ObjectKind(instance_of("chunkflow.stores.foreign.xarray", "StoredVariable"), source=_stored_source),
+    ObjectKind(
+        lambda obj: type(obj).__module__.startswith("xarray.") and hasattr(obj, "array"), source=_wrapped_source
+    ),
     ObjectKind(having("__cuda_array_interface__"), source=_refuse_device_array, target=_refuse_device_array),
     ObjectKind(
         _is_zarr_array,

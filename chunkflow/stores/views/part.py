@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.core.cuts import AxisSlice
 from chunkflow.core.grid import Region, Shape, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, WriteError
@@ -73,8 +74,10 @@ class PartTarget:
 
     @property
     def footprint(self) -> Footprint | None:
-        """See `Target.footprint`: chunks that the region cuts are written too, so it is that of all of the array."""
-        return self._target.footprint
+        """See `Target.footprint`. In place of the same elements a result may be written, though they share chunks."""
+        whole = self._target.footprint
+        cuts = [AxisSlice(side.start, side.stop - side.start, 1) for side in self._region]
+        return None if whole is None else whole.sliced(cuts)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         if tuple(shape) != shape_of(self._region):
