@@ -152,16 +152,20 @@ class _Batches:
         self._made = Complete([])
 
     def rows(self, most: int) -> int:
-        """Rows of a batch: whole chunks of the outputs, and whole blocks of the function's."""
-        unit = 1
+        """Rows of a batch: whole blocks of the function's, and whole chunks of the outputs that it has room for."""
         lengths = (
             [] if self._options.chunks is None else chunking.lengths(self._options.chunks, len(self._specs[0].shape))
         )
+        blocks: list[int] = []
+        chunks: list[int] = []
         for number, (dimension, along) in self._grown.items():
-            sides = [side[dimension] for side in (self._specs[number].chunks, lengths, self._asked(number)) if side]
-            for side in sides:
-                if isinstance(side, int):
-                    unit = math.lcm(unit, (Fraction(side) / along.ratio).numerator)
+            asked = (self._asked(number), chunks)
+            for sides, units in ((lengths, blocks), asked, (self._specs[number].chunks, chunks)):
+                if sides and isinstance(side := sides[dimension], int):
+                    units.append((Fraction(side) / along.ratio).numerator)
+        unit = math.lcm(*blocks)
+        for rows in chunks:  # of several outputs, whose chunks may have no common multiple that is short
+            unit = both if (both := math.lcm(unit, rows)) <= most else unit
         return max(unit, most // unit * unit)
 
     def _asked(self, number: int) -> Sequence[Any]:

@@ -297,10 +297,14 @@ _SHUT_DOWN: tuple[type[Exception], ...] = tuple(getattr(queue, name) for name in
 
 
 def chunks_of(spec: ArraySpec, axis: int, rows: int) -> Shape:
-    """Chunks of a new output whose rows along an axis come in batches. Blocks have whole ones, several at once."""
+    """Chunks of a new output whose rows along an axis come in batches. Blocks have whole ones, several at once.
+
+    Their lengths are powers of two, so that those of several outputs are multiples of one another.
+    """
     found = list(default_chunks((*spec.shape[:axis], 1, *spec.shape[axis + 1 :]), spec.dtype.itemsize))
     row = spec.dtype.itemsize * math.prod((*spec.shape[:axis], *spec.shape[axis + 1 :]))
-    found[axis] = max(1, min(rows // 4, CHUNK // max(row, 1)))
+    most = max(1, min(rows // 4, CHUNK // max(row, 1)))
+    found[axis] = 1 << (most.bit_length() - 1)
     return tuple(found)
 
 

@@ -136,6 +136,21 @@ def test_several_results_are_stored_in_one_pass(length: int | None, place: Place
     np.testing.assert_allclose(sums[...], x.sum(axis=1))
 
 
+@pytest.mark.parametrize("length", [None, 30])
+def test_rows_of_several_sizes_are_batched_together(length: int | None) -> None:
+    x = array(30)
+
+    def results() -> list[Any]:
+        y = cf.open(live(x, [7, 7, 7, 7, 2], length=length))
+        return [np.sqrt(y), y.max(axis=(1, 2)), y.min(axis=1)]
+
+    chunks = ((97, 4, 5), (101,), (7, 5))  # no batch has whole ones of all
+    outs = [cf.NewArray(f"{number}.zarr", chunks=sides) for number, sides in enumerate(chunks)]
+    for found in (cf.compute(*results(), **CPU), cf.store(results(), outs, budget="200MB", **CPU)):
+        for one, right in zip(found, (np.sqrt(x), x.max((1, 2)), x.min(1)), strict=True):
+            np.testing.assert_array_equal(one[...], right)
+
+
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
