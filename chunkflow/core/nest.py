@@ -6,14 +6,13 @@ belongs to a box of the nest; it knows no dtype, budget, device or store.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
-
-import numpy as np
 
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.core.grid import Region, Shape, shift
@@ -331,13 +330,15 @@ def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Lo
 
     It has no outputs yet.
     """
-    try:
-        extents = np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = ", ".join(map(str, shapes))
-        raise ArgumentError(
-            f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
-        ) from None
+    extents: list[int] = []
+    for sides in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
+        longer = [n for n in sides if n != 1] or [1]  # NumPy's function would make plain numbers of unknown lengths
+        if longer.count(longer[0]) < len(longer):
+            listed = ", ".join(map(str, shapes))
+            raise ArgumentError(
+                f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
+            )
+        extents.insert(0, longer[0])
     operands = [
         Operand(tuple([None if n == 1 != extents[a] else a for a, n in enumerate(shape, len(extents) - len(shape))]))
         for shape in shapes

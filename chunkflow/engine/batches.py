@@ -29,6 +29,7 @@ from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import CollectingKernel, Ranges, part_of
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import NewArray, open_target
@@ -93,18 +94,20 @@ def run_batches(this: LivePass, options: Options, watch: Trace) -> LiveResults:
     limit = bytes_left(options.budget, device)
     rows = max(1, min(limit // SHARE, LONGEST) // live.row_bytes)
     rows = rows if live.batch is None else min(rows, live.batch)
-    sample, endless = live.sample(live.spec.shape[0], rows), live.length is None
-    planned = replace(options, out=None) if endless else options
-    try:
-        with prepared(*this.filled(sample), planned) as run:
-            axis = _axis(run, this.operand)
-            kept = rows * live.row_bytes + _combined_bytes(run.plan, axis)
-        with device.keeping(kept), prepared(*this.filled(sample), planned) as run:
-            pass
-    except Exception as error:
-        if endless and str(sample.length) in str(error):
-            error.add_note(f"chunkflow: {sample.length} stands for the length of the live source, which is not known")
-        raise
+    sample = live.sample(live.spec.shape[0], rows)
+    planned = replace(options, out=None) if live.length is None else options
+    declare, arrays = this.filled(sample)
+
+    def batched(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        declared = declare(specs, args)
+        _axis(declared.nest, declared.kernel, this.operand)  # before a plan, whose budget all rows may not fit
+        return declared
+
+    with prepared(batched, arrays, planned) as run:
+        axis = _axis(run.plan.op, run.kernel, this.operand)
+        kept = rows * live.row_bytes + _combined_bytes(run.plan, axis)
+    with device.keeping(kept), prepared(batched, arrays, planned) as run:
+        pass
     is_empty = not math.prod(live.spec.shape)
     batches = _Batches(this, replace(options, budget=_fixed(options.budget, limit)), watch, run, axis, device, kept)
     if not is_empty:
@@ -335,9 +338,8 @@ def _of_nothing(this: LivePass, options: Options, watch: Trace, taken: np.ndarra
         return LiveResults(launched(run, watch), run.is_tuple, run.plan.outputs, run.dtypes)
 
 
-def _axis(run: Prepared, operand: int) -> int:
+def _axis(nest: LoopNest, kernel: Kernel | None, operand: int) -> int:
     """The axis of the nest that is the live source's first one, along which the pass may be cut into batches."""
-    nest, kernel = run.plan.op, run.kernel
     assert kernel is not None
     own = nest.operands[operand]
     axis = own.axes[0]

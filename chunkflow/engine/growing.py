@@ -116,6 +116,16 @@ def growing(out: Any, spec: ArraySpec, axis: int, *, overwrite: bool, sync: bool
     """
     if out is None:
         return GatheredOutput(axis)
+    refuse_fixed(out)
+    target = open_target(out, overwrite=overwrite)
+    if isinstance(out, ExistingArray) and out.axis(len(spec.shape), target.name) != axis:
+        raise ArgumentError(f"append={out.append}: the result grows along axis {axis}, as the live source does")
+    target.describe(_one(spec.shape, axis), spec.dtype, spec.chunks)
+    return GrowingOutput(out, target, spec, axis, sync)
+
+
+def refuse_fixed(out: Any) -> None:
+    """Refuse an output whose length is fixed."""
     appends = isinstance(out, ExistingArray) and out.append is not None
     path = out.path if isinstance(out, NewArray) else out
     if not (appends or is_new(out) or isinstance(out, NewArray)) or (isinstance(path, str) and hdf5_named(path)):
@@ -124,11 +134,6 @@ def growing(out: Any, spec: ArraySpec, axis: int, *, overwrite: bool, sync: bool
             f"the live source's length is unknown, and the output {named} has a fixed one: give the path of a zarr "
             "array or .npy file, which grow, or ExistingArray(..., append=0); or give live(..., length=)"
         )
-    target = open_target(out, overwrite=overwrite)
-    if isinstance(out, ExistingArray) and out.axis(len(spec.shape), target.name) != axis:
-        raise ArgumentError(f"append={out.append}: the result grows along axis {axis}, as the live source does")
-    target.describe(_one(spec.shape, axis), spec.dtype, spec.chunks)
-    return GrowingOutput(out, target, spec, axis, sync)
 
 
 def _one(shape: Shape, axis: int) -> Shape:

@@ -226,7 +226,8 @@ def parsed_index(index: Any, shape: Shape, options: Options, outer: bool = False
         order.append(axis)
         if isinstance(entry, slice):
             start, stop, step = entry.indices(n)
-            cuts.append(AxisSlice(start, len(range(start, stop, step)), step))
+            start, stop = n - (n - start), n - (n - stop)  # of an unknown length what is near its end is unknown too
+            cuts.append(AxisSlice(start, max(0, -((start - stop) // step)), step))
         elif isinstance(entry, np.ndarray):
             if outer and entry.ndim != 1:
                 raise IndexError(f"an index of {entry.ndim} dimensions along axis {axis}: oindex takes lists")

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from chunkflow.core.grid import Shape
+from chunkflow.core.unknown import is_known
 from chunkflow.engine.batches import LivePass
 from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.nodes import Lazy, Node, SourceNode, Sources
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged, View
 from chunkflow.kernels.map import is_scalar
-from chunkflow.stores.live import ENDLESS, UNENDED, Live
+from chunkflow.stores.live import Live
 
 
 def lives(source: Any) -> Iterator[Live]:
@@ -107,12 +108,6 @@ def lives_below(nodes: Iterable[Node], stored: Sources) -> list[Live]:
     return list(found)
 
 
-def shown_shape(node: Node) -> tuple[int | str, ...]:
-    """The shape of a node for people: "?" in the place of a length that is not known yet."""
-    endless = _endless(node)
-    return tuple("?" if n in endless else n for n in node.shape)
-
-
 def known_shape(node: Node) -> Shape:
     """The shape of a node.
 
@@ -121,25 +116,18 @@ def known_shape(node: Node) -> Shape:
     UnsupportedError
         It has the length of a live source that is not known yet.
     """
-    if _endless(node):
+    if not is_known(node.shape):
         raise UnsupportedError(
-            f"the shape of {node.name} is {shown_shape(node)}: the length of the live source is not known before its "
+            f"the shape of {node.name} is {node.shape}: the length of the live source is not known before its "
             "end. Give live(..., length=), or compute first what does not need it"
         )
     return node.shape
 
 
-def _endless(node: Node) -> set[int]:
-    """Which lengths of a node's stand for unknown ones."""
-    if not UNENDED or not any(n >= ENDLESS for n in node.shape):
-        return set()
-    return {live.spec.shape[0] for live in lives_below([node], {}) if live.length is None} & set(node.shape)
-
-
 def check_ends(group: Sequence[Node], wanting: Iterable[Node]) -> None:
     """Refuse a later pass over a result that is as long as a live source of unknown length."""
     for node in wanting:
-        if node in group and _endless(node):
+        if node in group and not is_known(node.shape):
             raise ArgumentError(
                 f"{node.name} grows with a live source of unknown length, and a later pass reads it: store it first, "
                 "and compute the rest from what is stored; or give live(..., length=)"

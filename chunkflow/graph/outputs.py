@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from chunkflow.core.unknown import is_known
+from chunkflow.engine.growing import refuse_fixed
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.graph.nodes import Node, OpNode, SourceNode
 from chunkflow.stores import Target, is_new, open_source, open_target
@@ -57,6 +59,8 @@ def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Outp
         place = OutputPlace.of(out, overwrite=overwrite)
         target = place.target
         if node.dtype_known and not (isinstance(node, OpNode) and len(node.specs) > 1):
+            if not is_known(node.spec.shape):
+                refuse_fixed(out)
             target.describe(node.spec.shape, node.spec.dtype, None)
         for other in places.values():
             if other.holds(target.footprint) or place.holds(other.target.footprint):

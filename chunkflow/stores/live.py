@@ -10,7 +10,6 @@ import inspect
 import math
 import os
 import queue
-import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, Storage, default_chunks
 from chunkflow.core.units import format_bytes
+from chunkflow.core.unknown import ENDLESS, Unknown
 from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.checks import check_unmasked, numeric_dtype
 from chunkflow.stores.footprint import Footprint
@@ -32,15 +32,8 @@ _NAME = "live source"
 _MOST = 1 << 50
 """Bytes that an array of unknown length is taken to have, about, before its end is known."""
 
-ENDLESS = 1 << 20
-"""Such a length, and longer ones, may stand for one that is not known."""
-
 CHUNK = 1 << 20
 """Bytes of a new output's chunks, about, where nothing else says how long they are."""
-
-
-UNENDED: weakref.WeakSet[Live] = weakref.WeakSet()
-"""Those whose length is not known."""
 
 
 COPYING = 8
@@ -82,8 +75,6 @@ class Live:
         self._buffer: np.ndarray | None = None
         self._number = self._taken = 0
         self._begun = self._over = False
-        if length is None:
-            UNENDED.add(self)
 
     # -- What it is ------------------------------------------------------------------------------------------
 
@@ -122,7 +113,7 @@ class Live:
         assert self._rest_shape is not None
         assert self._dtype is not None
         row = int(np.prod(self._rest_shape, dtype=object)) * self._dtype.itemsize
-        return max(ENDLESS, _MOST // max(1, row))
+        return Unknown(max(ENDLESS, _MOST // max(1, row)))
 
     def __chunkflow_spec__(self) -> ArraySpec:
         return self.spec

@@ -1,6 +1,7 @@
 """Live sources: values, back-pressure, growing outputs, and what is refused."""
 
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -363,11 +364,34 @@ def test_wrong_arguments_take_no_slab_away() -> None:
 
 def test_an_unknown_length_is_no_number() -> None:
     y = cf.open(live(array(3), [3]))
-    assert "('?', 4, 5)" in repr(y)
+    assert "(unknown, 4, 5)" in repr(y)
     with pytest.raises(UnsupportedError, match="not known before its end"):
         len(y)
     with pytest.raises(ArgumentError, match="grows with a live source"):
         cf.compute(y.mean(axis=(1, 2)).std(), **CPU)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x + np.ones((7, 1, 1)),
+        lambda x: x[1:, 1] + np.ones((7, 1)),
+        lambda x: cf.concatenate([x, x]) + np.ones((7, 1, 1)),
+        lambda x: x.sum(axis=1) @ np.ones(7),
+        lambda x: cf.map(np.add, live(array(3), [3]), np.ones((7, 1, 1)), **CPU),
+    ],
+)
+def test_messages_say_that_a_length_is_unknown(operation: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^[^0-9]*\(unknown, ") as caught:
+        operation(cf.open(live(array(3), [3])))
+    assert not re.search(r"\d{7}", str(caught.value))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (9, 4, 5)])
+def test_a_fixed_output_of_an_unknown_length_is_refused(shape: tuple[int, ...]) -> None:
+    x = cf.open(live(array(3), [3]))
+    with pytest.raises(ArgumentError, match=r"length is unknown, and the output of type ndarray has a fixed one"):
+        cf.store(x + 1, np.empty(shape), **CPU)
 
 
 @pytest.mark.parametrize("length", [None, 0])

@@ -28,7 +28,7 @@ from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
-from chunkflow.graph.live import known_shape, shown_shape
+from chunkflow.graph.live import known_shape
 from chunkflow.graph.messages import packed, restored
 from chunkflow.graph.nodes import Lazy, remembered, source_of
 from chunkflow.graph.unasked import check_unasked
@@ -165,7 +165,7 @@ class Array(Collection):
 
     def __repr__(self) -> str:
         known = f", {self.dtype}" if self._node.dtype_known else ""
-        return f"<chunkflow.Array {self._node.name}: {shown_shape(self._node)}{known}>"
+        return f"<chunkflow.Array {self._node.name}: {self._node.shape}{known}>"
 
     def _repr_html_(self) -> str:
         return described(self._node)
@@ -292,7 +292,7 @@ class Array(Collection):
         return NotImplemented if _defers(other) else product.matmul(other, self)
 
     def __getitem__(self, index: Any) -> Array:
-        with refused_by(f"an index of an array of shape {shown_shape(self._node)}"):
+        with refused_by(f"an index of an array of shape {self._node.shape}"):
             found = self._looked_up(index)
             found = type(self)(indexed(self._node, index)) if found is None else found
         return remembered(found, operator.getitem, (self, index), {}, ())  # type: ignore[no-any-return]
@@ -482,7 +482,7 @@ class _Outer:
         self._array = array
 
     def __getitem__(self, index: Any) -> Array:
-        with refused_by(f"an outer index of an array of shape {shown_shape(self._array._node)}"):
+        with refused_by(f"an outer index of an array of shape {self._array._node.shape}"):
             found = type(self._array)(indexed(self._array._node, index, outer=True))
         return remembered(found, outer_index, (self._array, index), {}, ())  # type: ignore[no-any-return]
 
