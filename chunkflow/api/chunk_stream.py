@@ -18,6 +18,7 @@ from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import look_after, warn_of_crumbs
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import StaleChunkError
+from chunkflow.graph.live import refuse_blocks
 from chunkflow.kernels.declare import declare_blocks
 from chunkflow.system import interrupts
 
@@ -88,6 +89,7 @@ class ChunkStream:
     """
 
     def __init__(self, array: Any, options: Options, watch: Trace) -> None:
+        refuse_blocks(array)
         self._stack = ExitStack()
         self._trace = watch
         self._blocks: Iterator[Any] | None = None

@@ -284,7 +284,7 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     """What a call gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass):
-        if first is None:
+        if not asked.alone and (first is None or (asked.spec is None and asked.expressions is None)):
             refuse_several(ask.__name__, asked.arrays)
         if first is not None and asked.expressions is not None:
             check_lazily(asked.options, ask.__name__)

@@ -43,6 +43,12 @@ SHARE = 4
 LONGEST = 1 << 30
 """Most bytes of a batch: longer ones are no faster."""
 
+WORKS = (
+    "What works is map, where, functions along other axes, and reductions that are combined: sum, prod, min, max, "
+    "mean, var, std, any, all, argmin, argmax, unique, histograms with a range"
+)
+"""What takes a live source's rows in order, for messages."""
+
 Filled = Callable[[Any], tuple[Declare, Sequence[Any]]]
 
 
@@ -359,6 +365,5 @@ def _axis(nest: LoopNest, kernel: Kernel | None, operand: int) -> int:
         return axis
     raise ArgumentError(
         f"a live source is computed batch by batch along its first axis, and here {why}: store it first, by "
-        "chunkflow.copy(live, 'slabs.zarr'), and read that. What works is map, functions along other axes, and "
-        "reductions that are combined: sum, prod, min, max, mean, var, std, any, all, argmin, argmax, histograms"
+        f"chunkflow.copy(live, 'slabs.zarr'), and read that. {WORKS}"
     )

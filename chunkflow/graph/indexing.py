@@ -16,6 +16,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.engine.dry_run import apart
 from chunkflow.engine.options import Options
 from chunkflow.errors import PlaceError, UnsupportedError
+from chunkflow.graph.live import refuse_picked
 from chunkflow.graph.masks import counted, marked, wanted_places
 from chunkflow.graph.nodes import Lazy, Node
 from chunkflow.graph.reshaping import reshaped
@@ -105,6 +106,7 @@ def indexed(node: Node, index: Any, *, outer: bool = False) -> Node:
     UnsupportedError
         The index is dask's array, or an expression that is too large to be computed at once.
     """
+    refuse_picked(node, index)
     if (alone := mask_alone(index, node.shape)) is not None:
         mask, at = alone
         with apart():

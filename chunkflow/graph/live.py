@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.unknown import is_known
-from chunkflow.engine.batches import LivePass
+from chunkflow.engine.batches import WORKS, LivePass
 from chunkflow.errors import ArgumentError, UnsupportedError
-from chunkflow.graph.nodes import Lazy, Node, SourceNode, Sources
+from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, Sources
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged, View
 from chunkflow.kernels.map import is_scalar
@@ -143,10 +144,32 @@ def check_once(read: set[Live], group: Sequence[Node], stored: Sources, *, sever
         read.add(live)
 
 
+def reads_live(*arrays: Any) -> set[Live]:
+    """The live sources that arrays and expressions read."""
+    expressions = [array._node for array in arrays if isinstance(array, Lazy)]
+    return {*lives_below(expressions, {}), *(live for array in arrays for live in lives(array))}
+
+
 def refuse_several(name: str, arrays: Sequence[Any]) -> None:
     """Refuse an operation of several passes over a live source."""
-    if any(live for array in arrays for live in lives(array)):
+    if reads_live(*arrays):
         raise ArgumentError(_once(name, "several passes"))
+
+
+def refuse_picked(node: Node, index: Any) -> None:
+    """Refuse elements of an expression at places that another pass over the same live source finds."""
+    entries = index if isinstance(index, tuple) else (index,)
+    if not reads_live(Lazy(node)).isdisjoint(reads_live(*(entry for entry in entries if isinstance(entry, Lazy)))):
+        raise ArgumentError(_once(f"an index of {node.name} that is computed from it", "two passes"))
+
+
+def refuse_blocks(array: Any) -> None:
+    """Refuse a loop over the blocks of a live source."""
+    if reads_live(array):
+        raise ArgumentError(
+            "chunks of a live source, which gives its slabs once and in order: loop over the slabs themselves, in the "
+            "generator's place; or store it first, by chunkflow.copy(live, 'slabs.zarr'), and take chunks of that"
+        )
 
 
 def refuse_tasks(node: Node) -> None:
@@ -162,7 +185,7 @@ def _once(name: str, passes: str) -> str:
     return (
         f"{name} needs {passes} over a live source, which gives its slabs once: store it first, by "
         "chunkflow.copy(live, 'slabs.zarr'), and read that. One call gives several results of one pass, as "
-        "chunkflow.compute(x.mean(axis=0), x.max())"
+        f"chunkflow.compute(x.mean(axis=0), x.max()). {WORKS}"
     )
 
 
@@ -184,23 +207,23 @@ def _rebuilt(node: Node, live: Live, stand: Any, known: dict[Node, Node]) -> Nod
         return node
     if isinstance(node, SourceNode):
         return known.setdefault(_SOURCE, SourceNode(stand))
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, Lazy):
+            return type(value)(rebuilt(value._node, live, stand, known))
+        if isinstance(value, Mapping):
+            return {key: replaced(each) for key, each in value.items()}
+        if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+            return type(value)(map(replaced, value))
+        return filled(value, live, stand)
+
+    if isinstance(node, OpNode) and node.made is None:  # of an operation that runs at once
+        return OpNode(replace(node.request, arrays=replaced(tuple(node.request.arrays))), node.name, node._infer)
     made = node.made
     if made is None:
         raise UnsupportedError(
             f"{node.name} of a live source of unknown length: no call is known that makes it. Give live(..., length=)"
         )
-
-    def replaced(value: Any) -> Any:
-        if isinstance(value, Lazy):
-            return type(value)(rebuilt(value._node, live, stand, known))
-        if value is live:
-            return stand
-        if isinstance(value, Mapping):
-            return {key: replaced(each) for key, each in value.items()}
-        if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-            return type(value)(map(replaced, value))
-        return value
-
     result = made.fn(*replaced(made.args), **replaced(made.kwargs))
     found: Node = (result if made.item is None else result[made.item])._node
     return found

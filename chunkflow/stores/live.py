@@ -254,10 +254,11 @@ class Live:
         if self._rest_shape is None:
             self._rest_shape = slab.shape[1:]
         if slab.shape[1:] != self._rest_shape:
-            what = "frame" if self._frames else "row"
+            rows = () if self._frames else ("rows",)
+            shape = ", ".join(map(str, (*rows, *self._rest_shape)))
             raise ReadError(
-                f"slab {number} of the live source has the shape {np.shape(item)}: a {what} has the shape "
-                f"{self._rest_shape} in those before it, or as shape= says"
+                f"slab {number} of the live source has the shape {np.shape(item)} and not ({shape}), as those before "
+                f"it, or as shape= says{self._other_axes(slab.ndim - 1 - len(self._rest_shape))}"
             )
         if slab.dtype.newbyteorder("=") != self._dtype:
             raise ReadError(
@@ -265,6 +266,12 @@ class Live:
                 "as dtype= says: convert it with astype"
             )
         return slab
+
+    def _other_axes(self, more: int) -> str:
+        """Advice on a slab that has so many axes more than the others."""
+        if self._frames:
+            return ": frames=True is for slabs that are single frames" if more == 1 else ""
+        return ": frames=True is for slabs without the axis of the rows" if more == -1 else ""
 
     def close(self) -> None:
         """End the generator, so that its `finally` runs. Its own errors then are its user's to see."""

@@ -165,6 +165,9 @@ def test_rows_of_several_sizes_are_batched_together(length: int | None) -> None:
         (lambda s, run: cf.open(s)[:, 1:3].mean(axis=0).compute(**run), lambda x: x[:, 1:3].mean(axis=0)),
         (lambda s, run: cf.map(lambda b: b[::2], s, chunks=(1, -1, -1), **run), lambda x: x[::2]),
         (lambda s, run: cf.transpose(s, **run), lambda x: x.T),
+        (lambda s, run: cf.unique(s, **run), np.unique),
+        (lambda s, run: np.unique(cf.open(s)), np.unique),
+        (lambda s, run: np.bincount(cf.open(s).astype("u1")[:, 0, 0]), lambda x: np.bincount(x.astype("u1")[:, 0, 0])),
     ],
 )
 @on_cpu_and_gpu
@@ -313,11 +316,18 @@ def test_of_a_known_length_nothing_is_published_where_it_fails(tmp_path: Path) -
         ([np.ones((2, 3))] * 2, 3, "slab 1 of the live source goes beyond its length of 3 rows"),
         ([np.ones((2, 3))] * 3, 4, "slab 2 of the live source goes beyond its length of 4 rows"),
         ([np.float64(1)], None, "has no axis: frames=True"),
+        ([np.ones((2, 3)), np.ones((2, 3, 4))], None, r"shape \(2, 3, 4\) and not \(rows, 3\), as those"),
+        ([np.ones((2, 3)), np.ones(3)], None, r"shape \(3,\) and not \(rows, 3\), .* frames=True is for slabs without"),
     ],
 )
 def test_wrong_slabs_are_named(slabs: list[Any], length: int | None, message: str) -> None:
     with pytest.raises(ReadError, match=message):
         cf.sum(cf.live(iter(slabs), length=length), axis=0, **CPU)
+
+
+def test_a_slab_of_several_frames_is_named() -> None:
+    with pytest.raises(ReadError, match=r"shape \(1, 4, 5\) and not \(4, 5\), .* frames=True is for .* single frames"):
+        cf.sum(cf.live(iter([array(1)[0], array(1)]), frames=True), **CPU)
 
 
 @pytest.mark.parametrize("length", [None, 6])
@@ -334,6 +344,15 @@ def test_wrong_slabs_are_named(slabs: list[Any], length: int | None, message: st
         lambda s: cf.compute(cf.open(s)[1:3], **CPU),
         lambda s: cf.map(np.add, s, live(array(6), [6]), **CPU),
         lambda s: cf.copy(s, "y.zarr", resume=True, **CPU),
+        lambda s: cf.chunks(s, **CPU),
+        lambda s: cf.chunks(cf.open(s), **CPU),
+        lambda s: (x := cf.open(s))[x > 30],
+        lambda s: (x := cf.open(s))[x[:, 0, 0] > 30],
+        lambda s: np.extract((x := cf.open(s)) > 30, x),
+        lambda s: np.bincount(cf.open(s).astype("i8")[:, 0, 0]),
+        lambda s: np.histogram(cf.open(s))[0].compute(**CPU),
+        lambda s: np.union1d(x := cf.open(s), x),
+        lambda s: np.trim_zeros(cf.open(s)),
     ],
 )
 def test_what_takes_no_rows_in_order_is_refused_before_they_are_taken(operation: Any, length: int | None) -> None:
@@ -458,6 +477,5 @@ def test_tasks_and_masks_are_refused() -> None:
     for call in (lambda: x.to_dask(), lambda: x.mean(0).to_dask(), lambda: dask.compute(x.sum(), scheduler="sync")):
         with pytest.raises(ArgumentError, match="in this process"):
             call()
-    for call in (lambda: x[x > 30], lambda: np.nonzero(x)):
-        with pytest.raises(UnsupportedError, match=r"length of the live source is not known"):
-            call()
+    with pytest.raises(UnsupportedError, match=r"length of the live source is not known"):
+        np.nonzero(x)

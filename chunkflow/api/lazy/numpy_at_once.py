@@ -17,6 +17,7 @@ from chunkflow.api.statistics import unique as statistics
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.live import reads_live, refuse_several
 from chunkflow.graph.nodes import Lazy
 
 
@@ -52,24 +53,25 @@ def unique_as(fn: Any, **told: Any) -> Callable[[Any], Any]:
     return call
 
 
-def _distinct(x: Any) -> np.ndarray:
-    """The distinct values of an expression, or of an array in memory."""
-    found: np.ndarray = statistics.unique(x) if isinstance(x, Lazy) else np.unique(x)
-    return found
+def _distinct(*arrays: Any) -> list[np.ndarray]:
+    """The distinct values of each of some arrays: expressions, or arrays in memory."""
+    if sum(map(len, map(reads_live, arrays))) > len(reads_live(*arrays)):
+        refuse_several("a function of two sets", arrays)
+    return [statistics.unique(x) if isinstance(x, Lazy) else np.unique(x) for x in arrays]
 
 
 def of_sets(fn: Any) -> Callable[..., Any]:
     """One of NumPy's functions of two sets: it is given the distinct values of both."""
 
     def call(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
-        return fn(_distinct(ar1), _distinct(ar2), assume_unique=True)
+        return fn(*_distinct(ar1, ar2), assume_unique=True)
 
     return call
 
 
 def union1d(ar1: Any, ar2: Any) -> Any:
     """As `numpy.union1d`."""
-    return np.union1d(_distinct(ar1), _distinct(ar2))
+    return np.union1d(*_distinct(ar1, ar2))
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
@@ -79,6 +81,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
         raise ArgumentError(f"trim={trim!r} must have 'f' for the front, 'b' for the back, or both")
     if not filt.ndim:
         raise ArgumentError("an array without axes has no end to trim")
+    refuse_several("trim_zeros", [filt])
     axes = tuple(range(filt.ndim)) if axis is None else normalize_axes(axis, filt.ndim, "axis")
     others = [tuple(a for a in range(filt.ndim) if a != along) for along in axes]
     rows = compute(*(extremes.any(mapped(np.not_equal, filt, 0), axis=rest) for rest in others))
@@ -96,6 +99,7 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
     """As `numpy.real_if_close`: whether it is close is computed at once."""
     if a.dtype.kind != "c":
         return a
+    refuse_several("real_if_close", [a])
     most = tol * np.finfo(a.dtype).eps if tol > 1 else tol
     close = extremes.all(mapped(np.less, abs(a.imag), most))
     return a.real if compute(close) else a

@@ -19,6 +19,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError, UnsupportedError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.indexing import checked, indexed
+from chunkflow.graph.live import refuse_picked
 from chunkflow.graph.nodes import Lazy, first_lazy, node_of, source_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import Slice
@@ -111,6 +112,8 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[
     if isinstance(condition, Lazy) and axis in (None, 0) and condition._node.shape == spec_of(a).shape:
         whole = type(condition)(indexed(node_of(a), condition))
         return moved(whole, Options(**options))
+    if isinstance(a, Lazy):
+        refuse_picked(node_of(a), condition)
     holds = np.asarray(condition)
     if holds.ndim != 1:
         raise ArgumentError(f"condition has {holds.ndim} dimensions: give one of 1 dimension, or use x[condition]")

@@ -329,15 +329,11 @@ def bincount(
         used = np.flatnonzero(counts[:possible])
         return counts[: max(least, used[-1] + 1 if used.size else 0)].copy()
 
+    few = spec.dtype.kind in "bu" and max(least, possible) <= FEW and weights is None and chosen.out is None
+
     def run() -> Any:
         length, first = least, 0
-        if (
-            spec.size
-            and spec.dtype.kind in "bu"
-            and max(least, possible) <= FEW
-            and weights is None
-            and chosen.out is None
-        ):
+        if spec.size and few:
             with suppress(BudgetError):
                 return counted_at_once()
         # Whoever counts has more elements than different ones, as a rule. Other counts may be made in parts.
@@ -360,7 +356,7 @@ def bincount(
             counted_in_parts(0, enough, enough)
         return found
 
-    return MultiPass(arrays, run, chosen)
+    return MultiPass(arrays, run, chosen, alone=few)
 
 
 # -- Expressions of a histogram whose range is not known before -------------------------------------------------
