@@ -49,7 +49,7 @@ from chunkflow.engine.run import launched
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.evaluate import op_node as op_node
-from chunkflow.graph.live import pass_of_request, refuse_several, sampled
+from chunkflow.graph.live import pass_of_request, reads_live, refuse_several, sampled
 from chunkflow.graph.nodes import (
     Lazy,
     MultiPassNode,
@@ -237,6 +237,9 @@ class MultiPass:
         Gives the result as a node whose passes are known beforehand, for a cluster; or None if there is no such node.
     streams : bool
         Whether `run` can read expressions, so that they need not be stored before.
+    once : callable, optional
+        Gives the single pass that does where its blocks hold whole lines, for arrays that can be read once only; or
+        None if lines are along the axis in whose order they are read.
     alone : bool
         Whether a pass that fits the budget is the only one, as far as can be told before it has read the arrays.
     keeps : bool
@@ -255,6 +258,7 @@ class MultiPass:
     plan: Callable[[], SeveralPassesPlan] | None = None
     unroll: Callable[[], Node | None] = lambda: None
     streams: bool = False
+    once: Callable[[], Request | None] = lambda: None
     alone: bool = False
     keeps: bool = False
     expressions: Callable[[Callable[[Node], Any]], Any] | None = None
@@ -283,6 +287,8 @@ class MultiPass:
 def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a call gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*asked.arrays)
+    if isinstance(asked, MultiPass) and reads_live(*asked.arrays):
+        asked = asked.once() or asked
     if isinstance(asked, MultiPass):
         if not asked.alone and (first is None or (asked.spec is None and asked.expressions is None)):
             refuse_several(ask.__name__, asked.arrays)

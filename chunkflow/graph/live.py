@@ -10,7 +10,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.unknown import is_known
 from chunkflow.engine.batches import WORKS, LivePass
 from chunkflow.errors import ArgumentError, UnsupportedError
-from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, Sources
+from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode, Sources
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged, View
 from chunkflow.kernels.map import is_scalar
@@ -217,16 +217,16 @@ def _rebuilt(node: Node, live: Live, stand: Any, known: dict[Node, Node]) -> Nod
             return type(value)(map(replaced, value))
         return filled(value, live, stand)
 
-    if isinstance(node, OpNode) and node.made is None:  # of an operation that runs at once
+    if (made := node.made) is not None:
+        result = made.fn(*replaced(made.args), **replaced(made.kwargs))
+        found: Node = (result if made.item is None else result[made.item])._node
+        if not isinstance(found, MultiPassNode):
+            return found
+    if isinstance(node, OpNode):  # of an operation that runs at once, or takes one pass of a live source only
         return OpNode(replace(node.request, arrays=replaced(tuple(node.request.arrays))), node.name, node._infer)
-    made = node.made
-    if made is None:
-        raise UnsupportedError(
-            f"{node.name} of a live source of unknown length: no call is known that makes it. Give live(..., length=)"
-        )
-    result = made.fn(*replaced(made.args), **replaced(made.kwargs))
-    found: Node = (result if made.item is None else result[made.item])._node
-    return found
+    raise UnsupportedError(
+        f"{node.name} of a live source of unknown length: no call is known that makes it. Give live(..., length=)"
+    )
 
 
 _SOURCE = Node()

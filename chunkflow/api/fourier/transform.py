@@ -55,7 +55,11 @@ def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Op
         made = plan()
         return made if is_dry() else _forecast(made, x, options)
 
-    return MultiPass((x,), lambda: _transformed(plan(), x, options, execute), options, spec, expected)
+    def once() -> Request:
+        given = spec_of(x)
+        return _request(_steps(name, given, lengths, axes, norm), given, x, options)
+
+    return MultiPass((x,), lambda: _transformed(plan(), x, options, execute), options, spec, expected, once=once)
 
 
 def _forecast(plan: TransformPlan, x: Any, options: Options) -> TransformPlan:
@@ -98,7 +102,7 @@ def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Re
                 chosen = replace(first, out=_scratch(scratch.folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
-            current = do(_request(each, current, chosen))
+            current = do(_request(each.steps, each.source, current, replace(chosen, workspace=each.workspace)))
             if passes is not None and number:
                 passes.has_read(places[number - 1])
             if scratch.is_made and number:  # this array has been read
@@ -193,18 +197,18 @@ def open_target_of(options: Options) -> Any:
     return open_target(options.out, overwrite=options.overwrite)
 
 
-def _request(each: PassPlan, x: Any, options: Options) -> Request:
+def _request(steps: tuple[LineTransform, ...], source: ArraySpec, x: Any, options: Options) -> Request:
+    """One pass of some steps. Where the options tell the workspace, there is no trial call."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        op, axes = TransformPass(each.steps, specs[0].shape, specs[0].dtype).nest()
-        kernel = MapKernel(transformed, args, {"steps": each.steps}, axes)
+        op, axes = TransformPass(steps, specs[0].shape, specs[0].dtype).nest()
+        kernel = MapKernel(transformed, args, {"steps": steps}, axes)
         # The chunks are the result's, and do not fix the blocks.
         block = None if options.chunks is None else (None,) * len(op.extents)
         return Declared(op, kernel, axes, block)
 
-    # There is no trial call: dtype and workspace are known.
-    dtype = TransformPass(each.steps, each.source.shape, each.source.dtype).result[1]
-    return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace))
+    dtype = TransformPass(steps, source.shape, source.dtype).result[1]
+    return Request(declare, (x,), replace(options, dtype=dtype))
 
 
 def _is_like(out: Any, spec: ArraySpec) -> bool:

@@ -180,13 +180,8 @@ def reduced(
     at_once = uncut and (kept or spec.nbytes <= SMALL)
     enough = run.reserve + AT_ONCE * n * dtype.itemsize  # for whole lines, if it is more than there is
     if at_once and enough - run.reserve <= room:
-        along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
-        dims = along if scalar else [None, *along]
-        kernel = MapKernel(WholeLines(how, axes, scalar, keepdims, wanted.of_lines), (SLOT,), {}, tuple(dims))
-        op = nest([shape], axes)
         try:
-            whole = replace(options, device=run)
-            result = execute(Request(lambda specs, args: Declared(op, kernel, tuple(dims), block), (x,), whole))
+            result = execute(of_whole_lines(make, x, axis, keepdims, chunks, replace(options, device=run)))
         except BudgetError as error:  # a line does not fit after all
             enough = max(error.smallest or 0, enough)
         else:
@@ -211,6 +206,19 @@ def reduced(
         below, above = statistics[: len(how.below)], statistics[len(how.below) :]
         found = how.result(lambda these: below if these is how.below else above)
     return bare(stored(found.reshape((*quantiles, *last)), target, options), options.out)
+
+
+def of_whole_lines(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options) -> Request:
+    """The pass whose blocks hold whole lines."""
+    spec = spec_of(x)
+    check_numbers(spec)
+    shape, wanted = spec.shape, make(spec.dtype)
+    axes = reduced_axes(axis, len(shape))
+    block, how = block_sides(chunks, shape), wanted.rule(count_of(shape, axes))
+    along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
+    dims = tuple(along if wanted.single else [None, *along])
+    kernel = MapKernel(WholeLines(how, axes, wanted.single, keepdims, wanted.of_lines), (SLOT,), {}, dims)
+    return Request(lambda specs, args: Declared(nest([specs[0].shape], axes), kernel, dims, block), (x,), options)
 
 
 def of_nothing(

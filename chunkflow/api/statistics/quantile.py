@@ -41,6 +41,7 @@ from chunkflow.api.statistics.order_statistics import (
     checked_q,
     median_of,
     of_nothing,
+    of_whole_lines,
     quantile_of,
     reduced,
 )
@@ -48,6 +49,7 @@ from chunkflow.api.statistics.quantile_graph import counted
 from chunkflow.api.statistics.weighted_quantile import weighted
 from chunkflow.api.stencil.windows import Slid, declare_windows, slid
 from chunkflow.core.axes import as_axes
+from chunkflow.core.unknown import is_known
 from chunkflow.core.windows import Windows
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.statistics.quantile import WholeLines
@@ -352,12 +354,19 @@ def _quantiles(
         found = np.asarray(wanted.numpys(np.ones(1, given.dtype)))
         return ArraySpec("quantile", (*found.shape, *kept), found.dtype)
 
+    def once() -> Request | None:
+        shape = spec_of(x).shape
+        axes = reduced_axes(axis, len(shape))
+        along_rows = 0 in axes or not is_known(shape[a] for a in axes)
+        return None if along_rows else of_whole_lines(make, x, axis, keepdims, chunks, options)
+
     return MultiPass(
         (x,),
         lambda: reduced(make, x, axis, keepdims, chunks, options, nan=nan, tolerance=tolerance),
         options,
         spec,
         unroll=lambda: counted(make, x, axis, keepdims, name),
+        once=once,
         streams=True,
         name=lambda labels, result: labels.reduced(result, axis, levels),
     )
