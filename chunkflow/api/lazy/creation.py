@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 
 from chunkflow.api import mapping
+from chunkflow.api.compound import Compound
 from chunkflow.api.lazy import fill, numpy_functions, numpy_shapes
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.open import open as opened
+from chunkflow.api.lazy.times import TimeArray
 from chunkflow.api.operation import check_int
 from chunkflow.api.rearrange import join
-from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.create import integers
+from chunkflow.errors import ArgumentError, ArgumentTypeError, refused_by
+from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
 from chunkflow.kernels.map import is_scalar
@@ -31,27 +34,32 @@ def places(shape: Sequence[int]) -> list[Array]:
     ]
 
 
-def full(shape: int | Sequence[int], fill_value: Any, dtype: Any = None) -> Array:
+def full(
+    shape: int | Sequence[int], fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None
+) -> Any:
     """An array of one number, or of an array that is broadcast, as `numpy.full`.
 
     Parameters
     ----------
     shape : int or sequence of int
         Its shape.
-    fill_value : number or array_like
+    fill_value : number, time or array_like
         The number; an array must broadcast to the shape, and may be an expression.
     dtype : dtype_like, optional
         Its dtype; by default that of `fill_value`.
+    order, device : optional
+        They change no value: results are in C order, in the host's memory.
 
     Returns
     -------
-    Array
+    Array or TimeArray
         An expression, which takes no memory: blocks of it are made where they are needed.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, UnsupportedError
-        A shape that is none, an array that does not broadcast to it, or a dtype of no numbers.
+        A shape that is none, an array that does not broadcast to it, a number that the dtype does not hold, or a dtype
+        of neither numbers nor times.
 
     Examples
     --------
@@ -59,15 +67,25 @@ def full(shape: int | Sequence[int], fill_value: Any, dtype: Any = None) -> Arra
     >>> cf.full((2, 3), 7).sum().compute(device="cpu")
     np.int64(42)
     """
-    sides = fill.sides_of(shape)
-    if is_scalar(fill_value):
-        return fill.constant(Array, sides, fill_value, dtype)  # type: ignore[no-any-return]
-    array: Any = fill_value if isinstance(fill_value, Lazy) else opened(np.asarray(fill_value))
-    array = array if dtype is None else numpy_functions.astype(array, dtype)
-    return numpy_functions.broadcast_to(array, sides)  # type: ignore[no-any-return]
+    fill.check_layout(order, device)
+    sides, is_lazy = fill.sides_of(shape), isinstance(fill_value, Lazy | Compound)
+    of_times = isinstance(fill_value, np.datetime64 | np.timedelta64) if dtype is None else _is_of_times(dtype)
+    if of_times and not is_lazy:
+        with refused_by(f"full of fill_value={fill_value!r}"):
+            fill_value = np.asarray(fill_value, dtype)[()]
+        if not fill_value.ndim:
+            return TimeArray(filled(Array, sides, np.asarray(fill_value).view("i8")), fill_value.dtype)
+    elif is_scalar(fill_value):
+        return fill.constant(Array, sides, fill_value, dtype)
+    array = fill_value if is_lazy else opened(np.asarray(fill_value))
+    return np.broadcast_to(array if dtype is None else array.astype(dtype), sides)
 
 
-def zeros(shape: int | Sequence[int], dtype: Any = float) -> Array:
+def _is_of_times(dtype: Any) -> bool:
+    return np.dtype(dtype).kind in "mM"
+
+
+def zeros(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, device: Any = None) -> Any:
     """Zeros, as `numpy.zeros`; see `full`.
 
     Examples
@@ -76,10 +94,10 @@ def zeros(shape: int | Sequence[int], dtype: Any = float) -> Array:
     >>> cf.zeros((1000, 1000, 1000)).nbytes, cf.zeros(2).compute(device="cpu")
     (8000000000, array([0., 0.]))
     """
-    return full(shape, 0, np.dtype(dtype))
+    return full(shape, 0, np.dtype(dtype), order, device=device)
 
 
-def ones(shape: int | Sequence[int], dtype: Any = float) -> Array:
+def ones(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, device: Any = None) -> Any:
     """Ones, as `numpy.ones`; see `full`.
 
     Examples
@@ -89,10 +107,10 @@ def ones(shape: int | Sequence[int], dtype: Any = float) -> Array:
     array([[1, 1],
            [1, 1]], dtype=int32)
     """
-    return full(shape, 1, np.dtype(dtype))
+    return full(shape, 1, np.dtype(dtype), order, device=device)
 
 
-def empty(shape: int | Sequence[int], dtype: Any = float) -> Array:
+def empty(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, device: Any = None) -> Any:
     """As `zeros`: an expression has nothing that is not set.
 
     Examples
@@ -101,58 +119,111 @@ def empty(shape: int | Sequence[int], dtype: Any = float) -> Array:
     >>> cf.empty((2, 3)).shape
     (2, 3)
     """
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, order, device=device)
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
-    """Numbers that are `step` apart, as `numpy.arange`.
+def arange(start: Any = None, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None) -> Any:
+    """Numbers or times that are `step` apart, as `numpy.arange`.
 
     Parameters
     ----------
-    start, stop, step : number
+    start, stop, step : number, datetime64 or timedelta64
         As NumPy's: with one number, those from 0 to it.
     dtype : dtype_like, optional
-        Of integers or floats; by default that of the numbers.
+        By default that of the numbers, which is at least int64, as NumPy has it.
+    device : optional
+        It changes no value: results are in the host's memory.
 
     Returns
     -------
-    Array
+    Array or TimeArray
         An expression, which takes no memory.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, UnsupportedError
-        A step of 0, what is no number, or a dtype of other elements.
+        A step of 0, what is neither a number nor a time, or a dtype of other elements.
 
     Examples
     --------
-    >>> import chunkflow as cf
+    >>> import numpy as np, chunkflow as cf
     >>> cf.arange(2, 10, 3).compute(device="cpu")
     array([2, 5, 8])
+    >>> cf.arange(np.datetime64("2024-02-28"), np.datetime64("2024-03-02")).shape
+    (3,)
     """
-    start, stop = (0, start) if stop is None else (start, stop)
-    step = 1 if step is None else step
+    fill.check_layout("C", device)
+    start, stop = (None, start) if stop is None else (start, stop)
+    start, stop, step = (v[()] if isinstance(v, np.ndarray) and not v.ndim else v for v in (start, stop, step))
+    if (dtype is not None and _is_of_times(dtype)) or any(map(_is_time, (start, stop, step))):
+        return _times_apart(start, stop, step, dtype)
+    start, step = 0 if start is None else start, 1 if step is None else step
+    kinds = "biuf" if dtype is not None and np.dtype(dtype).kind != "c" else "biufc"
     for name, value in (("start", start), ("stop", stop), ("step", step)):
-        if not is_scalar(value) or value is None or np.result_type(value).kind not in "biuf":
-            raise ArgumentTypeError(f"{name}={value!r} must be a real number")
+        if not is_scalar(value) or value is None or np.asarray(value).dtype.kind not in kinds:
+            raise ArgumentTypeError(f"{name}={value!r} must be a {'' if 'c' in kinds else 'real '}number")
     if step == 0:
         raise ArgumentError("step=0 must not be 0: numbers that are equal have no end")
-    wanted = fill.number_dtype(np.result_type(start, stop, step) if dtype is None else dtype, "iuf")
-    whole = all(isinstance(v, int | np.integer) for v in (start, stop, step))
-    start, stop, step = (int(v) if whole else v for v in (start, stop, step))
+    if sum(isinstance(value, np.bool_) for value in (start, stop, step)) > 1:
+        raise ArgumentTypeError(
+            f"start={start}, stop={stop} and step={step}: NumPy's bools have no difference: give ints"
+        )
+    # NumPy's result is at least of its default integers, and it takes the dtypes of Python's numbers for theirs.
+    found = np.result_type(np.intp, *(np.asarray(v).dtype for v in (start, stop, step)))
+    wanted = fill.number_dtype(found if dtype is None else dtype)
+    whole = all(isinstance(v, int | np.integer | np.bool_) for v in (start, stop, step))
+    start, stop, step = (int(v) if whole or isinstance(v, np.bool_) else v for v in (start, stop, step))
     if not np.isfinite(length := (stop - start) / step):
         raise ArgumentError(f"start={start}, stop={stop} and step={step}: from one to the other are {length} steps")
-    if length > 1 << 62:
-        raise ArgumentError(f"{length:.3g} steps from start to stop are more elements than an array has")
-    number = max(0, -((start - stop) // step) if whole else math.ceil(length))
-    if whole and wanted.kind in "biu" and max(abs(start), abs(stop)) < 1 << 62:
-        found = integers(Array, start, number, step)
-        return found if wanted == found.dtype else numpy_functions.astype(found, wanted)  # type: ignore[no-any-return]
+    least = float(min(length.real, length.imag) if isinstance(length, complex | np.complexfloating) else length)
+    if least > 1 << 62:
+        raise ArgumentError(f"{least:.3g} steps from start to stop are more elements than an array has")
+    number = max(0, -((start - stop) // step) if whole else math.ceil(least))
     # NumPy casts the first two numbers, and adds up from them.
-    first, second = (np.asarray(v).astype(wanted)[()] for v in (start, start + step))
+    first, second = (fill.number_of(v, wanted)[()] for v in ((start, start + step) if number > 1 else (start, start)))
+    if wanted.kind == "b":
+        if number > 2:
+            raise ArgumentTypeError(f"{number} bools from start={start} to stop={stop}: 2 are the most: cast ints")
+        return opened(np.array([first, second][:number], bool))
+    if whole and wanted.kind in "iu" and max(abs(start), abs(stop)) < 1 << 62:
+        return numpy_functions.astype(integers(Array, start, number, step), wanted)
     wide = np.result_type(wanted, np.float32) if wanted.kind == "f" else wanted
     first, second = wide.type(first), wide.type(second)
-    return mapped(_evenly, integers(Array, 0, number), first=first, step=second - first, dtype=wanted)  # type: ignore[no-any-return]
+    return mapped(_evenly, integers(Array, 0, number), first=first, step=second - first, dtype=wanted)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, np.datetime64 | np.timedelta64 | date | timedelta)
+
+
+def _times_apart(start: Any, stop: Any, step: Any, dtype: Any) -> TimeArray:
+    """`arange` of times. NumPy finds the unit, and what is wrong, of such arguments that are no time apart."""
+    with refused_by(f"arange of times with start={start}, stop={stop} and step={step}"):
+        ends, each = [_time_of(v) for v in (start, stop)], _time_of(1 if step is None else step)
+        epochs: list[Any] = [*(_epoch(v) for v in ends), each, dtype]
+        unit = np.arange(*epochs).dtype
+        if unit.kind not in "mM":
+            raise ArgumentTypeError(f"dtype={dtype!r} is none of times: give datetime64 or timedelta64, or none")
+        spans = unit.str.replace("M", "m")
+        first, last = (np.asarray(0 if v is None else v) for v in ends)
+        begin = first.astype(unit)
+        end = last.astype(unit) if unit.kind == "m" or last.dtype.kind == "M" else begin + last.astype(spans)
+        here, there, apart = (int(v.astype("i8")) for v in (begin, end, np.asarray(each).astype(spans)))
+    return TimeArray(integers(Array, here, max(0, -((here - there) // apart)), apart), unit)
+
+
+def _time_of(value: Any) -> Any:
+    """One of NumPy's times, of a text or one of Python's; numbers and None as they are."""
+    if isinstance(value, date | str):
+        return np.datetime64(value)
+    return np.timedelta64(value) if isinstance(value, timedelta) else value
+
+
+def _epoch(value: Any) -> Any:
+    """No time in the unit of one; missing is what was."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return value if np.isnat(value) else np.zeros((), value.dtype)[()]
+    return value if value is None else 0
 
 
 def _evenly(block: Any, first: Any, step: Any, dtype: np.dtype) -> Any:

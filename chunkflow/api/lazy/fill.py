@@ -11,7 +11,7 @@ from chunkflow.api.operation import check_stretch
 from chunkflow.api.rearrange.move import check_order
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Shape
-from chunkflow.errors import ArgumentError, UnsupportedError
+from chunkflow.errors import ArgumentError, UnsupportedError, ValueRangeError
 from chunkflow.graph.create import filled
 from chunkflow.graph.elementwise import argument, mapped
 from chunkflow.kernels.map import is_scalar
@@ -52,9 +52,23 @@ def _second(block: Any, value: Any, dtype: np.dtype) -> Any:
 
 def constant(kind: type[Any], shape: Shape, value: Any, dtype: Any = None) -> Any:
     """An expression of one number, of a kind of arrays."""
-    number = np.full((), value, None if dtype is None else number_dtype(dtype))
+    number = number_of(value, None if dtype is None else number_dtype(dtype))
     number_dtype(number.dtype)
     return filled(kind, shape, number)
+
+
+def number_of(value: Any, dtype: np.dtype | None) -> np.ndarray:
+    """A number as NumPy casts it to a dtype, by default its own.
+
+    Raises
+    ------
+    ValueRangeError
+        It is one of Python's, and the dtype does not hold it.
+    """
+    try:
+        return np.full((), value, dtype)
+    except OverflowError as error:
+        raise ValueRangeError(f"{value!r} is no number that {dtype} holds ({error}): give a wider dtype") from None
 
 
 def number_dtype(dtype: Any, kinds: str = "biufc") -> np.dtype:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
 
 import dask
@@ -43,10 +45,44 @@ def test_linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any) -
     same(step, each)
 
 
+SCALARS = [int, float, bool, *(np.dtype(code).type for code in "?bBiIqQefd")]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_arange_has_numpys_dtype_of_scalars(count: int) -> None:
+    for kinds in itertools.product(SCALARS, repeat=count):
+        args = [kind(value) for kind, value in zip(kinds, (5,) if count == 1 else (1, 5, 2), strict=False)]
+        if sum(isinstance(value, bool | np.bool_) for value in args) > 1:  # of bools NumPy's own sums are bools
+            continue
+        lazy, expected = cf.arange(*args), np.arange(*args)
+        assert (lazy.dtype, lazy.shape) == (expected.dtype, expected.shape), args
+    same(lazy.compute(device="cpu"), expected)
+
+
 EXAMPLES: list[Callable[[Any], Any]] = [
     lambda xp: xp.linspace(0, 5e-324, 3),
     lambda xp: xp.arange(7),
     lambda xp: xp.arange(2**62, 2**62 + 9, 4),
+    lambda xp: xp.arange(stop=np.array(5), dtype="c8"),
+    lambda xp: xp.arange(0, 5 + 5j, 1 + 0.5j),
+    lambda xp: xp.arange(1, 3, dtype="?"),
+    lambda xp: xp.arange(0, dtype="?"),
+    lambda xp: xp.arange(5, 0, -1, dtype="u1"),
+    # Times.
+    lambda xp: xp.arange(np.datetime64("2000-01"), np.datetime64("2000-02-01"), 3),
+    lambda xp: xp.arange(np.datetime64("2000-01-01"), np.timedelta64(50, "h")),
+    lambda xp: xp.arange(np.datetime64("2000-01-01"), np.datetime64("1999-12-01"), -7),
+    lambda xp: xp.arange("2000-01", "2000-03", dtype="M8[D]"),
+    lambda xp: xp.arange(0, 5, dtype="M8[h]"),
+    lambda xp: xp.arange(date(2000, 1, 1), date(2000, 1, 9)),
+    lambda xp: xp.arange(np.timedelta64(5, "h"), np.timedelta64(2, "D"), timedelta(minutes=90)),
+    lambda xp: xp.arange(5, dtype="m8[s]"),
+    lambda xp: xp.full((2, 3), np.datetime64("2000-01-01"), "M8[s]"),
+    lambda xp: xp.full(3, np.datetime64("2000-01-01"), "f8"),
+    lambda xp: xp.full((2, 3), ["2000", "NaT", "2001"], "M8[Y]"),
+    lambda xp: xp.full(2, np.timedelta64(3, "h")),
+    lambda xp: xp.zeros((), "M8[D]"),
+    lambda xp: xp.ones(3, "m8[s]", order="F"),
     lambda xp: xp.arange(2**63, 2**63 + 9, 4, dtype="u8"),
     lambda xp: xp.zeros((3, 4)),
     lambda xp: xp.zeros(5, "?"),
@@ -113,8 +149,18 @@ def test_nothing_is_read_and_what_is_as_long_as_the_array_is_not_kept() -> None:
         (lambda: cf.full(3, [1, 2]), "broadcast"),
         (lambda: cf.arange(0, 9, 0), "step=0"),
         (lambda: cf.arange(0, np.inf), "inf steps"),
-        (lambda: cf.arange("2"), "real number"),
-        (lambda: cf.arange(1j), "real number"),
+        (lambda: cf.arange("2"), "must be a number"),
+        (lambda: cf.arange(1j, dtype="f8"), "real number"),
+        (lambda: cf.arange(3, dtype="?"), "3 bools"),
+        (lambda: cf.arange(300, 310, dtype="u1"), "300 is no number that uint8 holds"),
+        (lambda: cf.arange(np.False_, np.True_), "NumPy's bools have no difference"),
+        (lambda: cf.arange(np.datetime64("2000")), "stop=2000.*requires both a start and a stop"),
+        (lambda: cf.arange(np.datetime64("NaT"), np.datetime64("2000")), "cannot use NaT"),
+        (lambda: cf.arange(np.datetime64("2000"), np.datetime64("2001"), dtype="f8"), "dtype='f8' is none of times"),
+        (lambda: cf.full(3, 300, dtype="u1"), "300 is no number that uint8 holds"),
+        (lambda: cf.full(3, "x", dtype="M8[D]"), "fill_value='x'"),
+        (lambda: cf.ones(3, order="x"), "order='x' must be"),
+        (lambda: cf.zeros(3, device="gpu"), "device='gpu'"),
         (lambda: cf.linspace([0, 1], 2), "must be a number"),
         (lambda: cf.linspace(0, 1, -3), "negative"),
         (lambda: cf.fromfunction(lambda: 3, ()), "no axis"),
