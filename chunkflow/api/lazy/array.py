@@ -18,6 +18,7 @@ from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
 from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.lazy.html import described
+from chunkflow.api.lazy.in_place import InPlace
 from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import rearrange, take
@@ -97,7 +98,7 @@ def _defers(other: Any) -> bool:
     return isinstance(other, Compound) or getattr(other, "__array_ufunc__", True) is None
 
 
-class Array(Collection):
+class Array(InPlace, Collection):
     """A lazy array: a source, or an expression of other arrays.
 
     It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`

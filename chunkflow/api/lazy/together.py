@@ -7,10 +7,11 @@ from typing import Any, Self
 from chunkflow.api.compound import Compound
 from chunkflow.api.lazy.compute import compute
 from chunkflow.api.lazy.dask_protocol import OfBlocks
+from chunkflow.api.lazy.in_place import InPlace
 from chunkflow.engine.options import BudgetLike, ProgressLike
 
 
-class Together(Compound, OfBlocks):
+class Together(InPlace, Compound, OfBlocks):
     """Expressions that are one array to their user: they never change, and are computed in the same passes."""
 
     __slots__ = ()

@@ -15,6 +15,7 @@ from support.devices import Place, on_cpu_and_gpu, same
 from support.examples import examples
 
 import chunkflow as cf
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 X = np.arange(27.0).reshape(3, 3, 3)
 Z = np.arange(60.0).reshape(3, 4, 5)
@@ -32,6 +33,8 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: o(Z)[[0, 1], [1, 2], ...],
     lambda o: o(Z[..., None] * np.ones(2))[:, [0], [0], ..., -1],
     lambda o: (o(Z) + 1)[0, ..., [3, 1], [0, 1]],
+    *(lambda o, mode=mode: np.pad(o(np.array(3)), 2, mode) for mode in (
+        "constant", "edge", "symmetric", "reflect", "wrap", "mean", "linear_ramp")),
     # Nothing to reduce.
     lambda o: np.bitwise_xor.reduce(o(np.zeros((2, 0), "i8")), axis=1, keepdims=True),
     lambda o: np.gcd.reduce(o(np.zeros((0, 3), "i8"))),
@@ -81,6 +84,42 @@ def test_as_numpy(place: Place, number: int) -> None:
 def test_one_element_of_a_store_without_axes(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "n.zarr", shape=(1, 1), chunks=(1, 1), dtype="f8")[:] = 5
     same(cf.open(tmp_path / "n.zarr").reshape(()).compute(device="cpu"), np.float64(5))
+
+
+MASKED = np.ma.array([1, 2, 3], mask=[0, 1, 0], fill_value=7)
+
+IN_PLACE: list[tuple[Any, str, Any]] = [
+    *((np.arange(3.0), sign, y) for sign in ("+", "-", "*", "/", "//", "%", "**") for y in (2, 2.5, np.arange(3.0))),
+    *((np.arange(3, dtype="i1"), sign, np.arange(3)) for sign in ("+", "//", "&", "|", "^", "<<", ">>")),
+    *((np.arange(3), sign, 1.5) for sign in ("+", "/", "//", "**")),
+    *((np.ones(3, "f4"), "+", y) for y in (np.ones(3), 1j, np.ones((2, 3)), np.ones((1, 3)))),
+    *((np.ones(3, "u1"), "+", y) for y in (np.arange(3), -1, np.arange(3, dtype="i1"))),
+    *((np.ones((2, 2)), "@", y) for y in (np.eye(2), np.ones(2), np.ones((2, 3)))),
+    *((np.ones(3, "?"), sign, True) for sign in "+-&"),
+    *((MASKED, sign, 2) for sign in ("+", "/", "//", "%", "|")), (MASKED, "*", 1.5),
+    (MASKED, "+", np.ones((2, 3), int)),
+    *((np.ones(3, "M8[D]"), sign, y) for sign in "+-" for y in (np.timedelta64(30, "h"), np.datetime64("2000"))),
+    *((np.ones(3, "m8[s]"), sign, y) for sign in ("*", "/", "//", "%") for y in (2.5, np.timedelta64(3, "s"))),
+]  # fmt: skip
+
+REFUSALS = {ValueError: ArgumentError, TypeError: ArgumentTypeError, OverflowError: ArgumentError}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("number", range(len(IN_PLACE)))
+def test_operators_in_place_keep_shape_and_dtype(number: int) -> None:
+    x, sign, y = IN_PLACE[number]
+    found, expected = {"x": cf.open(x), "y": y}, {"x": x.copy(), "y": y}
+    try:
+        exec(f"x {sign}= y", expected)
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = next(ours for theirs, ours in REFUSALS.items() if isinstance(error, theirs))
+        with pytest.raises(kind):
+            exec(f"x {sign}= y", found)
+        return
+    exec(f"x {sign}= y", found)
+    np.testing.assert_array_equal(np.ma.getmaskarray(got := found["x"].compute(device="cpu")), np.ma.getmaskarray(x))
+    same(np.ma.getdata(np.ma.filled(got)), np.ma.getdata(np.ma.filled(expected["x"])))
 
 
 SHAPE = (3, 4, 5, 2)
@@ -153,6 +192,16 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.pad(x, 1, "mean", end_values=0), "no meaning"),
         (lambda x: np.pad(x, [1, 2, 3], "mean"), "one for each of 3 axes"),
         (lambda x: np.pad(x, 1.5, "mean"), "of ints"),
+        (lambda x: np.pad(x, "x"), "of ints"),
+        (lambda x: np.pad(x.sum(), 1.5), "of ints"),
+        (lambda x: np.pad(x.sum(), -1), "negative"),
+        (lambda x: np.pad(x.sum(), [1, 2, 3]), "one for each of 0 axes"),
+        (lambda x: np.pad(x.sum(), {0: 1}), "out of bounds"),
+        (lambda x: np.pad(x.sum(), 1, "bogus"), "mode='bogus' is unknown"),
+        (lambda x: np.pad(x.sum(), 1, "mean", stat_length=0), "at least 1"),
+        (lambda x: np.pad(x.sum(), 1, "reflect", reflect_type="x"), "'even' or 'odd'"),
+        (lambda x: np.pad(x.sum(), 1, constant_values=[1, 2, 3]), "one for each of 0 axes"),
+        (lambda x: np.pad(x.sum(), 1, "linear_ramp", end_values=[1, 2, 3]), "one for each of 0 axes"),
         (lambda x: np.pad(x, -1, "mean"), "negative"),
         (lambda x: np.pad(x[:0], 1, "mean"), "no element"),
         (lambda x: np.pad(x[:0], 1, "linear_ramp"), "no element"),
