@@ -40,19 +40,24 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **given: Any) -> Any
         raise ArgumentTypeError("np.pad: mode is a function that writes to lines of the padded array: give a name")
     if unknown := given.keys() - {OPTIONS.get(mode)}:
         raise ArgumentError(f"{', '.join(sorted(unknown))} has no meaning in mode={mode!r}: leave it out")
+    if mode not in (known := (*join.MODES, *STATISTICS, "linear_ramp", "empty")):
+        raise ArgumentError(f"mode={mode!r} is unknown: give one of {', '.join(known)}")
     check_eager("pad", pad_width=pad_width, **given)
     widths = _widths(pad_width, array.ndim)
-    if not widths:
-        return array
-    if mode in STATISTICS:
-        return _with_statistics(array, widths, STATISTICS[mode], given.get("stat_length"))
-    if mode == "linear_ramp":
-        return _with_ramps(array, widths, given.get("end_values", 0))
-    if mode == "empty":
-        return join.pad(array, widths)
     kind = given.pop("reflect_type", "even")
     if kind not in ("even", "odd"):
         raise ArgumentError(f"reflect_type={kind!r} must be 'even' or 'odd'")
+    pairs = {name: _pairs(name, value, array.ndim) for name, value in given.items()}
+    if any(length is not None and operator.index(length) < 1 for length in _flat(given.get("stat_length"))):
+        raise ArgumentError(f"stat_length={given['stat_length']!r} must be at least 1")
+    if not widths:  # an array without axes has no edge
+        return array
+    if mode in STATISTICS:
+        return _with_statistics(array, widths, STATISTICS[mode], pairs.get("stat_length"))
+    if mode == "linear_ramp":
+        return _with_ramps(array, widths, pairs.get("end_values", [(0, 0)] * array.ndim))
+    if mode == "empty":
+        return join.pad(array, widths)
     if kind == "odd":
         return _with_odd_images(array, widths, with_edge=mode == "symmetric")
     return join.pad(array, widths, mode, **given)
@@ -60,20 +65,22 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **given: Any) -> Any
 
 def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:
     """How many elements come before and after along each axis."""
-    if isinstance(given, Mapping):
-        found = [(0, 0)] * ndim
-        for axis, width in given.items():
-            (along,) = normalize_axes(axis, ndim, "axis")
-            found[along] = _pairs("pad_width", width, 1)[0]
-    else:
-        found = _pairs("pad_width", given, ndim)
-    try:
-        widths = [(operator.index(before), operator.index(after)) for before, after in found]
-    except TypeError:
-        raise ArgumentTypeError(f"pad_width={given!r} must be of ints") from None
-    if any(n < 0 for pair in widths for n in pair):
+    widths = list(given.values()) if isinstance(given, Mapping) else [given]
+    if any(np.asarray(width).dtype.kind not in "iu" for width in widths):
+        raise ArgumentTypeError(f"pad_width={given!r} must be of ints")
+    if any(np.any(np.asarray(width) < 0) for width in widths):
         raise ArgumentError(f"pad_width={given!r} must not be negative: slice the array to make it smaller")
-    return widths
+    if not isinstance(given, Mapping):
+        return _pairs("pad_width", given, ndim)
+    found = [(0, 0)] * ndim
+    for axis, width in given.items():
+        (along,) = normalize_axes(axis, ndim, "axis")
+        found[along] = _pairs("pad_width", width, 1)[0]
+    return found
+
+
+def _flat(given: Any) -> list[Any]:
+    return np.asarray(given).reshape(-1).tolist()
 
 
 def _pairs(name: str, given: Any, ndim: int) -> list[tuple[Any, Any]]:
@@ -107,20 +114,18 @@ def _check_elements(x: Any, widths: list[tuple[int, int]]) -> None:
             raise ArgumentError(f"axis {axis} has no element to pad it with")
 
 
-def _with_statistics(x: Any, widths: list[tuple[int, int]], statistic: Any, given: Any) -> Any:
+def _with_statistics(x: Any, widths: list[tuple[int, int]], statistic: Any, given: list[tuple[Any, Any]] | None) -> Any:
     """The array between statistics of it along each axis in turn.
 
     They are of the array and of what was put beside it along the axes before, each of which is a part by itself: so the
     array is read once for the statistics along all axes.
     """
     _check_elements(x, widths)
-    lengths = [(None, None)] * x.ndim if given is None else _pairs("stat_length", given, x.ndim)
+    lengths = given or [(None, None)] * x.ndim
     parts: dict[tuple[int, ...], Any] = {(): x}  # by their places along the axes before: 0 is the array's own
     for axis, ((before, after), own) in enumerate(zip(widths, lengths, strict=True)):
         n = x.shape[axis]
         first, last = (n if length is None else min(operator.index(length), n) for length in own)
-        if n and min(first, last) < 1:
-            raise ArgumentError(f"stat_length={given!r} must be at least 1")
         longer: dict[tuple[int, ...], Any] = {}
         for place, part in parts.items():
             longer[*place, 0] = part
@@ -144,10 +149,10 @@ def _between(block: Any, left: Any, right: Any, places: Any, start: int, stop: i
     return np.where(places < start, left, np.where(places >= stop, right, block))
 
 
-def _with_ramps(x: Any, widths: list[tuple[int, int]], given: Any) -> Any:
+def _with_ramps(x: Any, widths: list[tuple[int, int]], given: list[tuple[Any, Any]]) -> Any:
     _check_elements(x, widths)
     found = join.pad(x, widths)
-    for axis, ((before, after), ends) in enumerate(zip(widths, _pairs("end_values", given, x.ndim), strict=True)):
+    for axis, ((before, after), ends) in enumerate(zip(widths, given, strict=True)):
         if before + after:
             stop = before + x.shape[axis]
             left, right = (_part(found, axis, slice(at, at + 1)) for at in (before, stop - 1))
