@@ -63,11 +63,12 @@ def _moved(at: int) -> Handler:
 
 
 def _filled_like(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """Arrays of one number keep the mask, unless they have another shape."""
+    """Arrays of one number keep the mask; of another shape too, where that has as many elements."""
     if named.get("shape") is None:
         return elementwise(ours, places, named)
     x = _only(places, named)
-    return type(x).unmasked(ours(data_of(x), *places[1:], **named))
+    found = ours(data_of(x), *places[1:], **named)
+    return x.kept(found, mask_of(x if found.size == x.size else type(x).unmasked(found)).reshape(found.shape))
 
 
 def _joined(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
@@ -256,7 +257,7 @@ def _close(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 def _distinct(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """As `numpy.ma.unique`: the masked places are one more value, and last."""
     x = _only(places, named)
-    if strange := named.keys() - {"equal_nan", "chunks", "budget", "device", "progress"}:
+    if strange := named.keys() - {"equal_nan", "sorted", "chunks", "budget", "device", "progress"}:
         raise _refusal("unique", f"takes no {', '.join(sorted(strange))}")
     present = x.compressed()
     values = ours(present, **named)
@@ -296,6 +297,7 @@ FUNCTIONS: dict[Any, Handler] = {
     **_rows("cumprod", _accumulated(1)),
     **_rows("shape ndim size iscomplexobj isrealobj result_type", _of_data),
     np.ptp: _spread,
+    np.unique: _distinct,
     np.sort: _sorted,
     np.diff: _differences,
     np.where: _chosen,

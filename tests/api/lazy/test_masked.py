@@ -304,9 +304,24 @@ def test_where_leaves_out_more() -> None:
     compared(lambda m: np.maximum.reduce(m), x, right=lambda m: m.max(axis=0))
 
 
+@pytest.mark.parametrize("shape", [None, (), 3, (1, 3), (3, 1), (2, 2), (1, 1)])
+def test_arrays_of_one_number_keep_the_mask_where_they_have_as_many_elements(shape: Any) -> None:
+    for x in (np.ma.array([1.0, 2, 3], mask=[0, 1, 0]), np.ma.array(5.0, mask=True)):
+        for fn in (np.zeros_like, lambda x, **how: np.full_like(x, 7, **how)):
+            compared(lambda x: fn(x, shape=shape, order="F"), x)  # noqa: B023
+
+
+def test_an_element_at_a_place() -> None:
+    x = np.ma.array([[1, 2], [3, 4]], mask=[[0, 0], [0, 1]])
+    assert [cf.open(x).item(*place) for place in ((1,), (-2,), (1, 0), ((0, 1),))] == [2, 3, 3, 2]
+    with pytest.raises(errors.ArgumentError, match="is masked: filled"):
+        cf.open(x).item(3)
+
+
 def test_unique_has_the_masked_value_last() -> None:
     x = np.ma.masked_equal([3, 1, 3, 2], 2)
     as_ma(cf.unique(cf.open(x), device="cpu"), np.ma.unique(x))
+    as_ma(np.unique(cf.open(x)), np.unique(x))
     as_ma(cf.unique(cf.open(np.ma.array([3, 1, 3])), device="cpu"), np.ma.unique(np.ma.array([3, 1, 3])))
 
 
