@@ -105,7 +105,10 @@ def all_steps(name: str, shape: Shape, dtype: np.dtype, s: Any, axes: Any, norm:
     """
     kind = name.removesuffix("n")
     _check(kind, dtype, norm)
-    lengths = None if s is None else [_index(n, "s") for n in _listed(s, "s")]
+    given = None if s is None else _listed(s, "s")
+    if given is not None and None in given:  # NumPy took it, and warned of it
+        raise ArgumentTypeError(f"s={s!r} must be of ints, of which -1 stands for as many as an axis has")
+    lengths = None if given is None else [_index(n, "s") for n in given]
     if axes is not None:
         found = [_axis(axis, len(shape), "axes") for axis in _listed(axes, "axes")]
     else:

@@ -211,14 +211,16 @@ class Array(InPlace, Collection):
             raise ValueError(f"{self!r} is computed anew, and cannot be given without a copy")
         return np.asarray(self._unasked(), dtype)
 
-    def item(self) -> Any:
-        """The one element as Python's number, computed at once, as ``float(x)``, ``bool(x)`` and others do.
+    def item(self, *place: Any) -> Any:
+        """The one element, or that at a place, as Python's number, computed at once, as `numpy.ndarray.item`.
 
         Raises
         ------
-        ArgumentError
-            There are several elements, or none.
+        ArgumentError, PlaceError
+            There are several elements, or none, and no place; or there is no such place.
         """
+        if place:
+            return numpy_functions.element(self, place).item()
         if self.size != 1:
             raise ArgumentError(
                 f"{self!r} has {self.size} elements, and one is asked for: any(), all() and other reductions give one"

@@ -50,7 +50,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Array:
     """See `chunkflow.arange`."""
     check_layout("K", device)
-    return creation.arange(start, stop, step, dtype)
+    return creation.arange(start, stop, step, dtype)  # type: ignore[no-any-return]
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
@@ -71,7 +71,7 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
     """See `chunkflow.full`."""
     check_layout("K", device)
-    return creation.full(shape, fill_value, dtype)
+    return creation.full(shape, fill_value, dtype)  # type: ignore[no-any-return]
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.lazy import masked_functions
+from chunkflow.api.lazy import masked_functions, numpy_functions
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute
 from chunkflow.api.lazy.masked_parts import WAYS_OUT, Masked, checked_fill
@@ -130,14 +130,16 @@ class MaskedArray(Masked):
 
     __bool__, __float__, __int__, __complex__ = map(_number, (bool, float, int, complex))
 
-    def item(self) -> Any:
-        """The one element as Python's number, computed at once.
+    def item(self, *place: Any) -> Any:
+        """The one element, or that at a place, as Python's number, computed at once; see `Array.item`.
 
         Raises
         ------
-        ArgumentError
-            It is masked, or there are several elements, or none.
+        ArgumentError, PlaceError
+            It is masked, or there are several elements, or none, and no place; or there is no such place.
         """
+        if place:
+            return numpy_functions.element(self, place).item()
         data, mask = compute(*self.parts()) if self._elements.size == 1 else (self._elements, None)
         if mask:
             raise ArgumentError(f"the one element of {self!r} is masked: filled(value) gives it a value")

@@ -32,8 +32,11 @@ def unique(
     sorted: bool = True,
 ) -> Any:
     """As `numpy.unique` of all elements; the values are sorted in any case."""
-    if axis is not None:
-        raise UnsupportedError(f"axis={axis}: distinct elements are found here, not distinct rows: leave it out")
+    if axis is not None and not (ar.ndim == 1 and axis in (0, -1)):
+        raise UnsupportedError(
+            f"np.unique: axis={axis} asks for distinct slices, and distinct elements are what is found of expressions: "
+            "leave axis= out, or give np.unique an array in memory, x.compute()"
+        )
     told: dict[str, Any] = {
         "return_index": return_index,
         "return_inverse": return_inverse,

@@ -17,7 +17,7 @@ from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.reductions.request import begins
 from chunkflow.api.stencil.windows import added
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of, remembered
 from chunkflow.graph.reshaping import reshaped
@@ -135,6 +135,20 @@ def broadcast_to(x: Any, shape: Any) -> Any:
         return x
     found = type(x)(viewed(node, declare_broadcast(wanted), "broadcast_to", wanted))
     return remembered(found, broadcast_to, (x, wanted), {}, ())
+
+
+def element(x: Any, place: tuple[Any, ...]) -> Any:
+    """The element that `numpy.ndarray.item` takes: at an index for each axis, or a place in the flat array."""
+    index = place[0] if len(place) == 1 and isinstance(place[0], tuple) else place
+    with refused_by(f"item{place}"):
+        index = tuple(map(operator.index, index))
+    if len(index) == 1 and x.ndim != 1:
+        if not -x.size <= index[0] < x.size:
+            raise PlaceError(f"item({index[0]}): the array of shape {x.shape} has {x.size} elements")
+        index = tuple(map(int, np.unravel_index(index[0] % x.size, x.shape)))
+    if len(index) != x.ndim:
+        raise ArgumentError(f"item{index}: give a place in the flat array, or an index for each of {x.ndim} axes")
+    return x[index]
 
 
 def at_least(number: int) -> Function:

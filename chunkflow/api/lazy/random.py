@@ -15,7 +15,7 @@ import numpy as np
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.creation import places
 from chunkflow.api.lazy.fill import sides_of
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, refused_by
 from chunkflow.graph.elementwise import mapped
 
 Size = int | Sequence[int]
@@ -76,13 +76,22 @@ class RandomGenerator:
     def __repr__(self) -> str:
         return f"<chunkflow.random.RandomGenerator: seed {self._entropy}, {self._calls} arrays made>"
 
-    def random(self, size: Size, dtype: Any = np.float64) -> Array:
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(np.random.Generator, name):
+            known = ", ".join(key for key in vars(type(self)) if not key.startswith("_"))
+            raise AttributeError(
+                f"a generator of expressions has no {name}: it has {known}. Of an array in memory "
+                f"chunkflow.open(numpy.random.default_rng(seed).{name}(...)) is one"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def random(self, size: Size | None = None, dtype: Any = np.float64) -> Array:
         """Uniform numbers from 0 to below 1.
 
         Parameters
         ----------
-        size : int or sequence of int
-            Shape of the array.
+        size : int or sequence of int, optional
+            Shape of the array; by default that of the other arguments, which is one of no axes for numbers.
         dtype : {float64, float32}
             They are multiples of 2**-53, or of 2**-24.
 
@@ -92,12 +101,12 @@ class RandomGenerator:
         """
         return self._drawn(_uniform, size, 1, dtype=_float(dtype))
 
-    def uniform(self, low: float = 0.0, high: float = 1.0, *, size: Size) -> Array:
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size | None = None) -> Array:
         """Uniform numbers from `low` to below `high`, in double precision."""
-        return low + (high - low) * self.random(size)  # type: ignore[no-any-return]
+        return low + np.subtract(high, low) * self.random(_fitting(size, low, high))  # type: ignore[no-any-return]
 
     def integers(
-        self, low: int, high: int | None = None, *, size: Size, dtype: Any = np.int64, endpoint: bool = False
+        self, low: int, high: int | None = None, size: Size | None = None, dtype: Any = np.int64, endpoint: bool = False
     ) -> Array:
         """Uniform integers from `low` to below `high`, or with `endpoint` up to it; with one bound from 0 to it.
 
@@ -124,25 +133,25 @@ class RandomGenerator:
             )
         return self._drawn(_integers, size, 1, first=first, number=number, dtype=wanted)
 
-    def standard_normal(self, size: Size, dtype: Any = np.float64) -> Array:
+    def standard_normal(self, size: Size | None = None, dtype: Any = np.float64) -> Array:
         """Numbers of the normal distribution with mean 0 and variance 1, by the transform of Box and Muller (1958)."""
         return self._drawn(_normal, size, 2, dtype=_float(dtype))
 
-    def normal(self, loc: float = 0.0, scale: float = 1.0, *, size: Size) -> Array:
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size | None = None) -> Array:
         """Numbers of a normal distribution with mean `loc` and standard deviation `scale`, in double precision."""
-        return loc + _positive("scale", scale) * self.standard_normal(size)  # type: ignore[no-any-return]
+        return loc + _positive("scale", scale) * self.standard_normal(_fitting(size, loc, scale))  # type: ignore[no-any-return]
 
-    def standard_exponential(self, size: Size, dtype: Any = np.float64) -> Array:
+    def standard_exponential(self, size: Size | None = None, dtype: Any = np.float64) -> Array:
         """Numbers of the exponential distribution with mean 1, as the logarithms of uniform ones."""
         return self._drawn(_exponential, size, 1, dtype=_float(dtype))
 
-    def exponential(self, scale: float = 1.0, *, size: Size) -> Array:
+    def exponential(self, scale: Any = 1.0, size: Size | None = None) -> Array:
         """Numbers of an exponential distribution with mean `scale`, in double precision."""
-        return _positive("scale", scale) * self.standard_exponential(size)  # type: ignore[no-any-return]
+        return _positive("scale", scale) * self.standard_exponential(_fitting(size, scale))  # type: ignore[no-any-return]
 
-    def _drawn(self, fn: Any, size: Size, keys: int, **kwargs: Any) -> Array:
+    def _drawn(self, fn: Any, size: Size | None, keys: int, **kwargs: Any) -> Array:
         """An array of what `fn` makes of places in the flat array and some keys, which are other ones in each call."""
-        sides = sides_of(size)
+        sides = sides_of(() if size is None else size)
         state = np.random.SeedSequence(self._entropy, spawn_key=(self._calls,)).generate_state(keys, np.uint64)
         self._calls += 1
         if not sides:
@@ -161,6 +170,15 @@ def _float(dtype: Any) -> np.dtype:
     if wanted not in (np.float64, np.float32):
         raise ArgumentTypeError(f"dtype={dtype!r} must be float64 or float32: cast the numbers with astype")
     return wanted
+
+
+def _fitting(size: Size | None, *values: Any) -> tuple[int, ...]:
+    """The shape of an array of numbers with parameters, which need not have as many axes."""
+    shape = np.broadcast_shapes(*map(np.shape, values))
+    sides = shape if size is None else sides_of(size)
+    with refused_by(f"size={size!r}, and arguments of shape {shape}"):
+        np.broadcast_to(np.broadcast_to(np.uint8(0), shape), sides)
+    return sides
 
 
 def _positive(name: str, value: Any) -> Any:

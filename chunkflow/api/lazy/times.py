@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.lazy import times_functions, times_ufuncs, times_units
+from chunkflow.api.lazy import numpy_functions, times_functions, times_ufuncs, times_units
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.lazy.times_parts import WAYS_OUT, Times
@@ -125,15 +125,17 @@ class TimeArray(Times):
     def __bool__(self) -> bool:
         return bool(self._one())
 
-    def item(self) -> Any:
-        """The one element as Python's date, time or span, or an integer of finer units, as `numpy.ndarray.item`.
+    def item(self, *place: Any) -> Any:
+        """The one element, or that at a place, as Python's date, time or span, as `numpy.ndarray.item`.
+
+        Of finer units than Python's it is an integer.
 
         Raises
         ------
-        ArgumentError
-            There are several elements, or none.
+        ArgumentError, PlaceError
+            There are several elements, or none, and no place; or there is no such place.
         """
-        return self._one().item()
+        return (numpy_functions.element(self, place) if place else self)._one().item()
 
     def _one(self) -> Any:
         if self.size != 1:

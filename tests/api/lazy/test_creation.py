@@ -165,6 +165,7 @@ def test_nothing_is_read_and_what_is_as_long_as_the_array_is_not_kept() -> None:
         (lambda: cf.linspace(0, 1, -3), "negative"),
         (lambda: cf.fromfunction(lambda: 3, ()), "no axis"),
         (lambda: cf.random.default_rng("a"), "seed='a'"),
+        (lambda: cf.random.default_rng(0).normal([1, 2, 3], size=2), r"size=2, and arguments of shape \(3,\)"),
         (lambda: cf.random.default_rng(-1), "negative"),
         (lambda: cf.random.default_rng(0).random(3, "f2"), "float64 or float32"),
         (lambda: cf.random.default_rng(0).integers(5, 5, size=3), "0 integers"),
@@ -201,6 +202,28 @@ def test_normal_numbers_are_the_same_but_for_rounding(place: Place) -> None:
     for call in (lambda rng: rng.normal(3, 2, size=999), lambda rng: rng.exponential(2.0, size=999)):
         found, expected = (call(cf.random.default_rng(5)).compute(device=d) for d in (place.device(), "cpu"))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_random_arrays_have_the_size_that_numpys_have() -> None:
+    x = cf.open(np.ones((2, 3)))
+    for call in (
+        lambda r, x: r.random(), lambda r, x: r.uniform(0, 1), lambda r, x: r.integers(5),
+        lambda r, x: r.uniform(0, 1, 3), lambda r, x: r.normal(0, 1, (2, 3)), lambda r, x: r.integers(0, 5, 3),
+        lambda r, x: r.exponential(1, 3), lambda r, x: r.normal([1, 2, 3]), lambda r, x: r.uniform([0, 1], 2),
+        lambda r, x: r.normal([1, 2, 3], size=(2, 3)), lambda r, x: r.uniform(x, 2), lambda r, x: r.exponential(x),
+    ):  # fmt: skip
+        found, expected = call(cf.random.default_rng(1), x), call(np.random.default_rng(1), np.ones((2, 3)))
+        assert found.shape == np.shape(expected)
+        assert found.compute(device="cpu").dtype == np.asarray(expected).dtype
+        assert found.size < 3 or len(set(found.reshape(-1).compute(device="cpu"))) > 1  # no number for all of them
+
+
+def test_other_methods_of_numpys_generators_are_refused_by_name() -> None:
+    rng = cf.random.default_rng(1)
+    with pytest.raises(AttributeError, match=r"no poisson: it has random, .*default_rng\(seed\)\.poisson"):
+        rng.poisson(3)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = rng.nonsense
 
 
 def test_random_numbers_have_their_distribution() -> None:

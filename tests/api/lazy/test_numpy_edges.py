@@ -145,6 +145,14 @@ def test_points_of_what_is_broadcast(data: st.DataObject) -> None:
     same(lazy[index].compute(budget="64kB", device="cpu"), expected[index])
 
 
+def test_an_element_at_a_place() -> None:
+    x = np.arange(12).reshape(3, 4).astype("m8[h]")
+    for place in ((5,), (-1,), (1, 2), (-1, 3), ((2, 1),), ()):
+        y = x if place else x[:1, :1]
+        assert cf.open(y).item(*place) == y.item(*place)
+        assert cf.open(y.view("i8")).item(*place) == y.view("i8").item(*place)
+
+
 def test_matrices_without_an_inverse_are_found_in_the_run() -> None:
     for x in (cf.open(np.ones((3, 2, 2))), cf.open(np.ones((3, 2, 2))).cumsum(axis=0)):
         with pytest.raises(np.linalg.LinAlgError, match="Singular"):
@@ -216,7 +224,12 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.std(x, mean=1.0, ddof=1, correction=2), "give one of them"),
         (lambda x: np.trim_zeros(x, "x"), "'f' for the front"),
         (lambda x: np.trim_zeros(x[0, 0, 0]), "no end"),
-        (lambda x: np.unique(x, axis=0), "leave it out"),
+        (lambda x: np.unique(x, axis=0), r"axis=0 asks for distinct slices.*x\.compute\(\)"),
+        (lambda x: np.fft.fft2(x, s=(None, 4)), r"s=\(None, 4\) must be of ints, of which -1"),
+        (lambda x: x.item(27), r"item\(27\).*27 elements"),
+        (lambda x: x.item(1, 9, 0), "out of bounds"),
+        (lambda x: x.item(1, 2), "each of 3 axes"),
+        (lambda x: x.item(1.5), "integer"),
         (lambda x: np.save(open("/dev/null", "wb"), x), "to a path"),  # noqa: SIM115
         (lambda x: np.rollaxis(x, 0, 9), "start=9"),
         (lambda x: np.repeat(x, [1, 2], 0), "2 numbers of repeats for 3 places"),
