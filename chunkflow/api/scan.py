@@ -34,7 +34,7 @@ from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
 from chunkflow.kernels.map import is_scalar
-from chunkflow.kernels.scan import Difference, ForwardFill, Scan, running_extreme, running_total, wide
+from chunkflow.kernels.scan import Difference, ForwardFill, Scan, running_fold, running_total, wide
 from chunkflow.stores import spec_of
 
 COPIES = 2.0
@@ -133,6 +133,27 @@ def minimum_accumulate(
     array([3, 1, 1, 1, 0])
     """
     return _accumulated(np.minimum, x, check_int("axis", axis), dtype, chunks, Options(**options))
+
+
+@scan_operation
+def accumulate(
+    x: Any, ufunc: np.ufunc, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
+    """Running results of a ufunc that may be applied in any grouping: ``ufunc.accumulate``.
+
+    Parameters
+    ----------
+    ufunc : numpy.ufunc
+        Such as ``np.fmax`` or ``np.hypot``.
+    x, axis, dtype
+        As for `maximum_accumulate`.
+
+    Examples
+    --------
+    >>> accumulate(np.array([3.0, 4.0, 12.0]), np.hypot, device="cpu")
+    array([ 3.,  5., 13.])
+    """
+    return _accumulated(ufunc, x, check_int("axis", axis), dtype, chunks, Options(**options))
 
 
 @operation
@@ -260,8 +281,8 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: 
             result = np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
         else:
             result = checked_dtype(dtype, spec.dtype)
-        extreme = ufunc in (np.maximum, np.minimum)
-        run = running_extreme(ufunc, result) if extreme else running_total(ufunc, wide(result))
+        is_total = ufunc in (np.add, np.multiply)
+        run = running_total(ufunc, wide(result)) if is_total else running_fold(ufunc, result)
         block = block_sides(chunks, spec.shape)
         if axis is not None:
             along = normalize_axes(axis, len(spec.shape), "axis")[0]

@@ -17,6 +17,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Carry, Kernel
+from chunkflow.kernels.twins import suited
 
 LONG_SLICE = 512
 """Elements of a slice from which on one NumPy call per slice is faster."""
@@ -93,8 +94,8 @@ def running_total(ufunc: np.ufunc, dtype: np.dtype) -> Run:
     return run
 
 
-def running_extreme(ufunc: Any, dtype: np.dtype) -> Run:
-    """Running maximum by ``np.maximum``, or minimum by ``np.minimum``."""
+def running_fold(ufunc: Any, dtype: np.dtype) -> Run:
+    """Running results of a ufunc that may be applied in any grouping, such as ``np.maximum``."""
 
     def run(block: Any, carry: Any, axis: int) -> Any:
         if (found := accumulated(block, ufunc, carry, axis, dtype)) is not None:
@@ -105,7 +106,7 @@ def running_extreme(ufunc: Any, dtype: np.dtype) -> Run:
             running = ufunc.accumulate(block.astype(dtype, copy=False), axis=axis)
         else:
             running = doubled(ufunc, block.astype(dtype, copy=False), axis)
-        return running if carry is None else ufunc(running, carry, out=running)
+        return running if carry is None else suited(ufunc, (running, carry))(carry, running)
 
     return run
 
@@ -126,11 +127,11 @@ def doubled(ufunc: Any, block: Any, axis: int) -> Any:
     >>> doubled(np.maximum, np.array([3, 1, 4, 1, 5, 2]), 0)
     array([3, 3, 4, 4, 5, 5])
     """
-    running, step = block.copy(), 1
+    running, step, fn = block.copy(), 1, suited(ufunc, (block, block))
     while step < block.shape[axis]:
         later = running[(*_before(axis), slice(step, None))]
         # The results are new arrays, because the places that they go to are still read.
-        later[...] = ufunc(later, running[(*_before(axis), slice(None, -step))])
+        later[...] = fn(later, running[(*_before(axis), slice(None, -step))])
         step *= 2
     return running
 
@@ -151,7 +152,7 @@ class ForwardFill(Carry):
         (block,) = blocks
         along = tuple(-1 if a == self.axis else 1 for a in range(block.ndim))
         places = np.arange(block.shape[self.axis], like=block).reshape(along)
-        last = running_extreme(np.maximum, np.dtype(np.intp))(np.where(np.isnan(block), -1, places), None, self.axis)
+        last = running_fold(np.maximum, np.dtype(np.intp))(np.where(np.isnan(block), -1, places), None, self.axis)
         filled, ago = np.take_along_axis(block, np.maximum(last, 0), self.axis), places - last
         if carry is not None:
             number, before = carry

@@ -16,7 +16,7 @@ from chunkflow.core.windows import Windows
 from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
-from chunkflow.kernels.scan import running_extreme
+from chunkflow.kernels.scan import running_fold
 from chunkflow.kernels.statistics.histogram import counts_in_boxes, histogrammed
 from chunkflow.kernels.statistics.ranks import ranked
 from chunkflow.kernels.statistics.sorting import of_lines
@@ -66,8 +66,8 @@ def test_the_first_nan_is_the_extreme(name: str, axis: int) -> None:
 
 @pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_running_extremes(ufunc: np.ufunc, axis: int) -> None:
-    run = running_extreme(ufunc, np.dtype("f8"))
+def test_running_folds(ufunc: np.ufunc, axis: int) -> None:
+    run = running_fold(ufunc, np.dtype("f8"))
     for x in (X, HOLES):
         same(run(Foreign(x), None, axis), ufunc.accumulate(x, axis=axis))
 

@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api import scan
 from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.reductions import sums
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError
-from chunkflow.graph.create import filled
+from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.kernels.twins import suited
 
 ASSOCIATIVE = frozenset(
-    (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.fmin, np.fmax, np.gcd, np.lcm, np.logaddexp, np.logaddexp2)
+    (
+        *(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.fmin, np.fmax),
+        *(np.gcd, np.lcm, np.logaddexp, np.logaddexp2, np.hypot),
+    )
 )
 
 
@@ -31,13 +35,17 @@ def reduced(
 ) -> Any:
     """As `numpy.ufunc.reduce`."""
     axes = tuple(range(x.ndim)) if axis is None else normalize_axes(axis, x.ndim, "axis")
-    found_dtype = fn.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else np.dtype(dtype)
+    given = x.dtype if dtype is None else np.dtype(dtype)
+    found_dtype = fn.resolve_dtypes((given, given, None))[-1]
     start = fn.identity if initial is None else initial
     neutral = None if start is None else np.asarray(start).astype(found_dtype)[()]
     if where is not True:
         if neutral is None:
             raise ArgumentError("with where= the first element is not known: give initial=")
-        x = mapped(np.where, where, x, neutral)
+        # What has no identity gives the same however often it meets `initial`.
+        x = mapped(
+            np.where, where, x, neutral if fn.identity is None else np.asarray(fn.identity).astype(found_dtype)[()]
+        )
     if any(not x.shape[a] for a in axes):
         if neutral is None:
             raise ArgumentError(f"no element along axis {axis} of shape {x.shape}: give initial=")
@@ -46,7 +54,40 @@ def reduced(
     whole = partial(_halved, fn=fn, dtype=found_dtype)
     found = sums.reduction(x, whole, whole, axis=axes, keepdims=keepdims, dtype=found_dtype) if axes else x
     found = found if axes or x.dtype == found_dtype else numpy_functions.astype(x, found_dtype)
-    return found if initial is None else mapped(fn, found, neutral)
+    return found if neutral is None else mapped(fn, found, neutral)  # also of one element, of which gcd is positive
+
+
+def subtracted(
+    x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    """As `numpy.subtract.reduce`: the first element less the sum of the others."""
+    along = normalize_axes(tuple(range(x.ndim)) if axis is None else axis, x.ndim, "axis")
+    if len(along) > 1:
+        raise ArgumentError(f"axis={axis!r} are {len(along)} axes, in no order of their own: give one")
+    own = np.subtract.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else np.dtype(dtype)
+    if initial is None and (where is not True or any(not x.shape[a] for a in along)):
+        raise ArgumentError("the first element is not known, with where= or of none at all: give initial=")
+    cast = numpy_functions.astype(x, own)
+    if initial is None:
+        return sums.sum(_signs_turned(cast, along[0]), along, own, keepdims) if along else cast
+    return mapped(np.subtract, own.type(initial), sums.sum(cast, along, own, keepdims, where=where))
+
+
+def subtractions(x: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """As `numpy.subtract.accumulate`."""
+    (along,) = normalize_axes(axis, x.ndim, "axis")
+    own = np.subtract.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else np.dtype(dtype)
+    return scan.cumsum(_signs_turned(numpy_functions.astype(x, own), along), along, own)
+
+
+def _signs_turned(x: Any, axis: int) -> Any:
+    """The elements, but for the first along an axis with the other sign: their sum is what subtractions give."""
+    places = integers(type(x), 0, x.shape[axis])[(slice(None), *(None,) * (x.ndim - axis - 1))]
+    return mapped(_turned, x, places)
+
+
+def _turned(block: Any, places: Any) -> Any:
+    return np.where(places > 0, -block, block)
 
 
 def _halved(block: Any, axis: tuple[int, ...], keepdims: bool, *, fn: np.ufunc, dtype: np.dtype) -> Any:

@@ -48,13 +48,23 @@ _REDUCE: dict[np.ufunc, Function] = {
     np.maximum: extremes.max,
     np.logical_and: numpy_functions.beginning(extremes.all, np.logical_and),
     np.logical_or: numpy_functions.beginning(extremes.any, np.logical_or),
+    np.subtract: folding.subtracted,
+    **{fn: partial(folding.reduced, fn) for fn in folding.ASSOCIATIVE},
 }
 _ACCUMULATE: dict[np.ufunc, Function] = {
     np.add: scan.cumsum,
     np.multiply: scan.cumprod,
     np.maximum: scan.maximum_accumulate,
     np.minimum: scan.minimum_accumulate,
+    np.subtract: folding.subtractions,
+    **{fn: partial(scan.accumulate, ufunc=fn) for fn in folding.ASSOCIATIVE},
 }
+_METHODS = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
+_INSTEAD = {
+    "at": "an expression never changes: chunkflow.put makes a new one, chunkflow.groupby_reduce sums by places",
+    "reduceat": "chunkflow.groupby_reduce reduces groups, np.split gives slices",
+}
+"""What to use in the place of methods that no ufunc has of expressions."""
 
 
 def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -83,13 +93,11 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
                 "result with np.astype"
             )
         return numpy_shapes.outer(fn, *inputs)
-    table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
-    if method == "reduce" and fn in folding.ASSOCIATIVE:
-        with refused_by(f"np.{fn.__name__}.reduce"):
-            return folding.reduced(fn, *inputs, **given)
+    table = _METHODS.get(method, {})
     if fn not in table:
-        known = ", ".join(f"np.{u.__name__}" for u in table) or "none"
-        raise UnsupportedError(f"np.{fn.__name__}.{method} is not supported ({method} of these is: {known})")
+        known = ", ".join(sorted(f"np.{u.__name__}" for u in table))
+        instead = _INSTEAD.get(method, f"{method} of these is: {known}. compute() first")
+        raise UnsupportedError(f"np.{fn.__name__}.{method} of an expression is not supported: {instead}")
     if not isinstance(inputs[0], Lazy):  # NumPy's own functions call this too, and expect an array
         raise UnsupportedError(
             f"np.{fn.__name__}.{method} of an array in memory with where= that is an expression: give it "

@@ -68,6 +68,8 @@ def accumulator(make: Elementwise) -> Callable[..., Any]:
     """`accumulated` for arrays of a device that compiles kernels with `make`."""
 
     def accumulated(x: Any, ufunc: Any, carry: Any, axis: int, dtype: np.dtype) -> Any:
+        if ufunc not in FORMS:
+            return None
         order = lying_order(x)
         lying, place = x.transpose(order), order.index(axis)
         inner, length = math.prod(lying.shape[place + 1 :]), lying.shape[place]

@@ -40,6 +40,22 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: np.gcd.reduce(o(np.zeros((0, 3), "i8"))),
     lambda o: np.bitwise_xor.reduce(o(np.zeros(0, "i8"))),
     lambda o: np.fmax.reduce(o(np.zeros((0, 3))), initial=2.0),
+    # What is left out of a reduction, and reductions of one element.
+    lambda o: np.bitwise_xor.reduce(o(np.arange(1, 7)), initial=5, where=np.arange(6) % 2 == 0),
+    lambda o: np.bitwise_and.reduce(o(np.array([7, 3], "u1")), initial=6, where=np.array([True, False])),
+    lambda o: np.gcd.reduce(o(np.array([-3]))),
+    lambda o: np.gcd.reduce(o(np.array([-3, 4])), axis=()),
+    lambda o: np.hypot.reduce(o(np.array([[-3.0], [4.0]])), axis=1),
+    # Methods of ufuncs.
+    *(lambda o, fn=fn, axis=axis: fn.accumulate(o(Z[:, 1:]), axis) for axis in (0, 2) for fn in (
+        np.subtract, np.hypot, np.logaddexp, np.fmax)),
+    *(lambda o, how=how: np.subtract.reduce(o(Z), **how) for how in (
+        {}, {"axis": -1}, {"keepdims": True}, {"axis": 1, "initial": 5}, {"axis": ()}, {"axis": 1, "dtype": "f4"},
+        {"initial": 2, "where": Z > 3})),
+    lambda o: np.subtract.reduce(o(np.array([3, 5, 9], "u1"))),
+    lambda o: np.subtract.reduce(o(np.zeros((0, 3), "i2")), initial=4),
+    lambda o: np.subtract.accumulate(o(np.array([3, 5, 9], "u1"))),
+    lambda o: np.lcm.accumulate(o(np.array([4, 6, 10]))),
     # Dtypes.
     lambda o: np.fmax.reduce(o(np.arange(3)), axis=(), dtype="f4"),
     lambda o: np.bitwise_and.reduce(o(np.array([3, 1], "u1")), where=np.array([True, False])),
@@ -221,6 +237,12 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.linalg.matrix_rank(x, 1.0, rtol=1.0), "not both"),
         (lambda x: np.fmax.reduce(x[:0]), "give initial="),
         (lambda x: np.fmax.reduce(x, where=x > 1), "give initial="),
+        (lambda x: np.subtract.reduce(x[:0]), "give initial="),
+        (lambda x: np.subtract.reduce(x, axis=None), "axis=None are 3 axes"),
+        (lambda x: np.gcd.reduce(x, dtype="f8"), "np.gcd.reduce"),
+        (lambda x: np.add.reduceat(x, [0, 2]), "np.add.reduceat of an expression.*groupby_reduce"),
+        (lambda x: np.add.at(x, 0, 2), "np.add.at of an expression.*chunkflow.put"),
+        (lambda x: np.power.reduce(x), "np.power.reduce of an expression is not supported: reduce of these is: np.add"),
         (lambda x: np.std(x, mean=1.0, ddof=1, correction=2), "give one of them"),
         (lambda x: np.trim_zeros(x, "x"), "'f' for the front"),
         (lambda x: np.trim_zeros(x[0, 0, 0]), "no end"),
