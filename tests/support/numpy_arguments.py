@@ -118,6 +118,7 @@ OWN: dict[tuple[Any, str], Any] = {
     (np.bincount, "weights"): COUNTS * 2.0, (np.bincount, "minlength"): 9, (np.rollaxis, "start"): 1,
     (np.polyfit, "w"): EDGES, (np.trim_zeros, "trim"): "f", (np.trim_zeros, "axis"): 0,
     **{(fn, "assume_unique"): False for fn in (np.intersect1d, np.setdiff1d, np.setxor1d)},
+    (np.intersect1d, "return_indices"): True,
     **{(np.linalg.matrix_rank, name): 0.5 for name in ("tol", "rtol")}, (np.linalg.matrix_rank, "hermitian"): False,
     **{(np.linalg.pinv, name): 0.5 for name in ("rcond", "rtol")}, (np.linalg.pinv, "hermitian"): False,
     **{(np.linalg.svd, name): False for name in ("full_matrices", "compute_uv", "hermitian")},

@@ -359,7 +359,10 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.unique_counts: [lambda i, **_: np.unique_counts(i)],
     np.unique_inverse: [lambda i, **_: np.unique_inverse(i)],
     np.union1d: [lambda i, **_: np.union1d(i, [20, 1])],
-    np.intersect1d: [lambda i, x, **_: np.intersect1d(i, x)],
+    np.intersect1d: [
+        lambda i, x, **_: np.intersect1d(i, x),
+        lambda i, **_: np.intersect1d(i % 5, [4, 9, 3, 4, 2], return_indices=True),
+    ],
     np.setdiff1d: [lambda i, x, **_: np.setdiff1d(i, x)],
     np.setxor1d: [lambda i, x, **_: np.setxor1d(i, x)],
     np.trim_zeros: [

@@ -16,7 +16,7 @@ from chunkflow.api.lazy import fill, numpy_functions, numpy_shapes
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.open import open as opened
 from chunkflow.api.lazy.times import TimeArray
-from chunkflow.api.operation import check_int
+from chunkflow.api.operation import check_eager, check_int
 from chunkflow.api.rearrange import join
 from chunkflow.errors import ArgumentError, ArgumentTypeError, refused_by
 from chunkflow.graph.create import filled, integers
@@ -231,14 +231,23 @@ def _evenly(block: Any, first: Any, step: Any, dtype: np.dtype) -> Any:
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """`num` numbers that are evenly apart, as `numpy.linspace`.
 
     Parameters
     ----------
-    start, stop : number
-        The first number, and the last one, which is left out unless `endpoint`.
+    start, stop : number or array_like
+        The first number, and the last one, which is left out unless `endpoint`. Of arrays in memory there is a line of
+        numbers for each pair of elements.
     num : int, default 50
         How many there are.
     endpoint : bool, default True
@@ -247,16 +256,20 @@ def linspace(
         Whether to return the distance too.
     dtype : dtype_like, optional
         By default that of floats. For one of integers numbers are rounded down.
+    axis : int
+        Where lines lie among the axes of arrays.
+    device : optional
+        It changes no value: results are in the host's memory.
 
     Returns
     -------
-    Array, or Array and float
+    Array, or Array and float or array
         An expression, which takes no memory.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, UnsupportedError
-        A negative number of them, arrays for the ends, or a dtype of no numbers.
+        A negative number of them, expressions for the ends, or a dtype of no numbers.
 
     Examples
     --------
@@ -264,28 +277,27 @@ def linspace(
     >>> cf.linspace(0, 1, 5).compute(device="cpu")
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
+    fill.check_layout("C", device)
+    check_eager("linspace", start=start, stop=stop)
     for name, value in (("start", start), ("stop", stop)):
-        if not is_scalar(value) or value is None:
-            raise ArgumentTypeError(f"{name} must be a number, not a {type(value).__name__}: broadcast numbers instead")
+        if np.asarray(value).dtype.kind not in "biufc":
+            raise ArgumentTypeError(f"{name}={value!r} must be a number, or an array of them")
+    start, stop = (v if is_scalar(v) else np.asarray(v) for v in (start, stop))
     number = fill.sides_of((num,))[0]
     inner = np.result_type(start, stop, float(number))
     wanted = fill.number_dtype(inner if dtype is None else dtype)
     parts = number - 1 if endpoint else number
-    delta = inner.type(stop) - inner.type(start)
-    step = delta / parts if parts > 0 else inner.type(np.nan)
+    start, stop = (np.asarray(v).astype(inner) for v in (start, stop))
+    with refused_by(f"linspace of start={start.tolist()!r} and stop={stop.tolist()!r}"):
+        delta = (stop - start)[()]
+    step = delta / parts if parts > 0 else np.nan
     # Of a single number there is no step; of a step that underflows NumPy divides first.
-    each, over = (delta, 1) if parts < 1 else (step, 1) if step != 0 else (delta, parts)
+    each, over = (delta, 1) if parts < 1 else (step, 1) if np.all(step != 0) else (delta, parts)
     last = number - 1 if endpoint and number > 1 else -1
-    found = mapped(
-        _spaced,
-        integers(Array, 0, number),
-        first=inner.type(start),
-        each=each,
-        over=over,
-        stop=inner.type(stop),
-        last=last,
-        dtype=wanted,
-    )
+    places = integers(Array, 0, number)[(slice(None), *(None,) * np.ndim(delta))]
+    ends = {"first": start[()], "each": each, "stop": stop[()]}
+    found = mapped(_spaced, places, **ends, over=over, last=last, dtype=wanted)
+    found = numpy_functions.moveaxis(found, 0, axis) if axis else found
     return (found, step) if retstep else found
 
 

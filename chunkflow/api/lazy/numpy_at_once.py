@@ -72,6 +72,18 @@ def of_sets(fn: Any) -> Callable[..., Any]:
     return call
 
 
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """As `numpy.intersect1d`."""
+    if not return_indices:
+        return of_sets(np.intersect1d)(ar1, ar2)
+    (one, first), (other, second) = (
+        statistics.unique(x, return_index=True) if isinstance(x, Lazy) else np.unique(x, return_index=True)
+        for x in (ar1, ar2)
+    )
+    values, *places = np.intersect1d(one, other, assume_unique=True, return_indices=True)
+    return values, first[places[0]], second[places[1]]
+
+
 def union1d(ar1: Any, ar2: Any) -> Any:
     """As `numpy.union1d`."""
     return np.union1d(*_distinct(ar1, ar2))

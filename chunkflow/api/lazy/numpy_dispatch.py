@@ -198,7 +198,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, numpy_diagonals, "diagonal trace diag diagflat einsum"),
     **_alike(np, numpy_values, "unwrap piecewise array_equiv vdot polyfit apply_along_axis resize packbits unpackbits"),
     **_alike(np, numpy_values, "lexsort sort_complex outer"),
-    **_alike(np, numpy_at_once, "unique union1d trim_zeros real_if_close save"),
+    **_alike(np, numpy_at_once, "unique union1d intersect1d trim_zeros real_if_close save"),
     **_alike(np.linalg, numpy_linalg, "norm vector_norm matrix_norm matrix_rank cond multi_dot solve svdvals"),
     **_alike(np, fill, "full_like nan_to_num"),
     **_alike(np, numpy_functions, "where astype allclose array_equal moveaxis swapaxes trapezoid"),
@@ -221,7 +221,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.linalg.diagonal: lambda x, offset=0: numpy_diagonals.diagonal(x, offset, -2, -1),
     np.linalg.trace: lambda x, offset=0, dtype=None: numpy_diagonals.trace(x, offset, -2, -1, dtype),
     **{vars(np)[name]: numpy_at_once.unique_as(vars(np)[name], **told) for name, told in _UNIQUE.items()},
-    **{fn: numpy_at_once.of_sets(fn) for fn in (np.intersect1d, np.setdiff1d, np.setxor1d)},
+    **{fn: numpy_at_once.of_sets(fn) for fn in (np.setdiff1d, np.setxor1d)},
     np.bincount: lambda x, weights=None, minlength=0: histogram.bincount(x, weights, minlength),
     np.rollaxis: numpy_functions.rollaxis,
     np.common_type: lambda *a: np.common_type(*(np.empty(0, node_of(x).spec.dtype) for x in a)),
@@ -229,7 +229,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.diag_indices_from: lambda x: np.diag_indices_from(_of_no_memory(x)),
     np.tril_indices_from: lambda x, k=0: np.tril_indices_from(_of_no_memory(x), k),
     np.triu_indices_from: lambda x, k=0: np.triu_indices_from(_of_no_memory(x), k),
-    np.linalg.cross: lambda x1, x2, axis=-1: numpy_shapes.cross(x1, x2, axis=axis),
+    np.linalg.cross: lambda x1, x2, axis=-1: numpy_shapes.cross(x1, x2, axis=axis, lengths=(3,)),
     **{
         getattr(np.fft, f"{name}2"): _plane(getattr(functions, f"{name}n")) for name in ("fft", "ifft", "rfft", "irfft")
     },

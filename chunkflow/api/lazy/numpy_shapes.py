@@ -217,23 +217,48 @@ def kron(a: Any, b: Any) -> Any:
     return numpy_functions.reshape(mapped(np.multiply, one[between[0]], other[between[1]]), shape)
 
 
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """As `numpy.cross`, of vectors of three elements."""
+def cross(
+    a: Any,
+    b: Any,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+    axis: int | None = None,
+    *,
+    lengths: tuple[int, ...] = (2, 3),
+) -> Any:
+    """As `numpy.cross`. Vectors of two elements are taken to have a third one, which is 0."""
     if axis is not None:
         axisa = axisb = axisc = axis
     vectors: list[Any] = []
     for x, at in ((as_array(a), axisa), (as_array(b), axisb)):
         (along,) = normalize_axes(at, x.ndim, "axis")
-        if x.shape[along] != 3:
-            raise ArgumentError(f"vectors of {x.shape[along]} elements along axis {at}: those of three have a product")
+        if x.shape[along] not in lengths:
+            known = " or ".join(map(str, lengths))
+            raise ArgumentError(
+                f"vectors of {x.shape[along]} elements along axis {at} have no product: those of {known} have one"
+            )
         vectors.append(numpy_functions.moveaxis(x, along, -1) if isinstance(x, Lazy) else np.moveaxis(x, along, -1))
     one, other = (np.zeros(3, x.dtype) for x in vectors)
     try:
         dtype = np.cross(one, other).dtype
     except TypeError as error:
         raise ArgumentTypeError(f"np.cross: {error}") from None
-    found = whole_axes(np.cross, "cross", [(x, ("element",)) for x in vectors], (3,), dtype)
-    return numpy_functions.moveaxis(found, -1, axisc)
+    sides = [x.shape[-1] for x in vectors]
+    own: tuple[int, ...] = () if sides == [2, 2] else (3,)
+    work = np.cross if sides == [3, 3] else _of_planes
+    found = whole_axes(work, "cross", [(x, (f"element{n}",)) for x, n in zip(vectors, sides, strict=True)], own, dtype)
+    return numpy_functions.moveaxis(found, -1, axisc) if own else found
+
+
+def _of_planes(a: Any, b: Any) -> Any:
+    """The product of vectors, one of which at least has two elements, in the order of NumPy's operations."""
+    last = a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+    if a.shape[-1] == b.shape[-1]:
+        return last
+    if a.shape[-1] == 2:
+        return np.stack([a[..., 1] * b[..., 2], -(a[..., 0] * b[..., 2]), last], axis=-1)
+    return np.stack([-(a[..., 2] * b[..., 1]), a[..., 2] * b[..., 0], last], axis=-1)
 
 
 def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:

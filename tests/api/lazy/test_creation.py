@@ -61,6 +61,11 @@ def test_arange_has_numpys_dtype_of_scalars(count: int) -> None:
 
 EXAMPLES: list[Callable[[Any], Any]] = [
     lambda xp: xp.linspace(0, 5e-324, 3),
+    lambda xp: xp.linspace(np.int8(1), np.float32(7), 3),
+    lambda xp: xp.linspace([1, 2], [[3], [4.0]], 7),
+    lambda xp: xp.linspace(np.arange(3, dtype="f4"), 9, 5, endpoint=False, axis=-1),
+    lambda xp: xp.linspace(0, [1, 5], 7, dtype="i4", axis=1),
+    lambda xp: xp.linspace([0, 1], [1, 2j], 1),
     lambda xp: xp.arange(7),
     lambda xp: xp.arange(2**62, 2**62 + 9, 4),
     lambda xp: xp.arange(stop=np.array(5), dtype="c8"),
@@ -161,7 +166,10 @@ def test_nothing_is_read_and_what_is_as_long_as_the_array_is_not_kept() -> None:
         (lambda: cf.full(3, "x", dtype="M8[D]"), "fill_value='x'"),
         (lambda: cf.ones(3, order="x"), "order='x' must be"),
         (lambda: cf.zeros(3, device="gpu"), "device='gpu'"),
-        (lambda: cf.linspace([0, 1], 2), "must be a number"),
+        (lambda: cf.linspace([1, 2], [1, 2, 3]), "linspace of start="),
+        (lambda: cf.linspace(0, 1, axis=2), "out of bounds"),
+        (lambda: cf.linspace("a", 2), "start='a' must be a number"),
+        (lambda: cf.linspace(cf.arange(2), 2), "start= is an expression"),
         (lambda: cf.linspace(0, 1, -3), "negative"),
         (lambda: cf.fromfunction(lambda: 3, ()), "no axis"),
         (lambda: cf.random.default_rng("a"), "seed='a'"),

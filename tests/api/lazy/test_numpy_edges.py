@@ -35,6 +35,7 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: (o(Z) + 1)[0, ..., [3, 1], [0, 1]],
     *(lambda o, mode=mode: np.pad(o(np.array(3)), 2, mode) for mode in (
         "constant", "edge", "symmetric", "reflect", "wrap", "mean", "linear_ramp")),
+    *(lambda o, s=s, t=t: np.cross(o(X[..., :s]), o(X[0, :, -t:] ** 2)) for s, t in ((2, 3), (3, 2), (2, 2))),
     # Nothing to reduce.
     lambda o: np.bitwise_xor.reduce(o(np.zeros((2, 0), "i8")), axis=1, keepdims=True),
     lambda o: np.gcd.reduce(o(np.zeros((0, 3), "i8"))),
@@ -86,7 +87,7 @@ CALLS: list[Callable[[Any], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:Arrays of 2-dimensional vectors:DeprecationWarning")
 @on_cpu_and_gpu
 @pytest.mark.parametrize("number", range(len(CALLS)))
 def test_as_numpy(place: Place, number: int) -> None:
@@ -237,6 +238,8 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.linalg.matrix_rank(x, 1.0, rtol=1.0), "not both"),
         (lambda x: np.fmax.reduce(x[:0]), "give initial="),
         (lambda x: np.fmax.reduce(x, where=x > 1), "give initial="),
+        (lambda x: np.cross(np.resize(x, (3, 4)), x[0, 0]), "vectors of 4 elements along axis -1"),
+        (lambda x: np.linalg.cross(x[..., :2], x), "those of 3 have"),
         (lambda x: np.subtract.reduce(x[:0]), "give initial="),
         (lambda x: np.subtract.reduce(x, axis=None), "axis=None are 3 axes"),
         (lambda x: np.gcd.reduce(x, dtype="f8"), "np.gcd.reduce"),
