@@ -274,10 +274,12 @@ def _summed(skips: bool) -> Handler:
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
         x = _only(places)
         _is_span(x, "a sum")
-        _takes("a sum", named, "axis", "keepdims", "where")
+        _takes("a sum", named, "axis", "keepdims", "where", "initial")
+        start = time_of(named.pop("initial", 0), x.dtype)
         (counts,) = x.parts()
         missing = is_nat(counts)
         total = sums.sum(np.where(missing, 0, counts), **named)
+        total = np.full_like(total, NAT) if start == NAT else total + start
         return x.kept(total if skips else np.where(extremes.any(missing, **named), NAT, total))
 
     return call

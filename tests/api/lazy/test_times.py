@@ -762,3 +762,11 @@ def test_several_share_their_passes(tmp_path: Path) -> None:
     low, high, mean, missing, counts = cf.compute(wanted, device="cpu", budget="400kB")
     assert (low, high, mean, missing) == (np.datetime64(0, "s"), np.datetime64(999, "s"), np.datetime64(499, "s"), 0)
     assert counts.tolist() == [500, 500]
+
+
+@pytest.mark.parametrize("initial", [np.timedelta64(1, "m"), np.timedelta64(1500, "ms"), np.timedelta64("NaT", "s"), 5])
+def test_sums_begin_with_a_span(initial: Any) -> None:
+    x = np.array([[1, 2, 3], [4, 5, "NaT"]], "m8[s]")
+    for how in ({}, {"axis": 1, "keepdims": True}, {"axis": 0, "where": np.array([True, False, True])}):
+        found = np.sum(cf.open(x), initial=initial, **how).compute(device="cpu")
+        np.testing.assert_array_equal(found, np.sum(x, initial=initial, **how))
