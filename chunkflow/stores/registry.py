@@ -108,7 +108,8 @@ def _labelled_source(obj: Any) -> Source:
 
 
 def _stored_source(obj: Any) -> Source:
-    from chunkflow.stores.foreign.xarray import StoredSource, behind
+    from chunkflow.stores.foreign.xarray import StoredSource
+    from chunkflow.stores.views.decoded import behind
 
     found = behind(obj.wrapped, _is_zarr_array, open_source) if obj.wrapped is not None else None
     if found is not None:
@@ -124,7 +125,7 @@ def _is_wrapped(obj: object) -> bool:
 
 def _wrapped_source(obj: Any) -> Source:
     from chunkflow.stores.foreign.generic import GenericSource
-    from chunkflow.stores.foreign.xarray import behind
+    from chunkflow.stores.views.decoded import behind
 
     return behind(obj, _is_zarr_array, open_source) or GenericSource(obj)
 

@@ -16,7 +16,7 @@ from support.foreign import netcdf
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.labels import Labels, axis_of
-from chunkflow.stores.foreign.xarray import DecodedSource
+from chunkflow.stores.views.decoded import DecodedSource
 
 xr = pytest.importorskip("xarray")
 

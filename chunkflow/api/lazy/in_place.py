@@ -10,7 +10,6 @@ import numpy as np
 
 from chunkflow.api.compound import Compound
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.live import shown_shape
 from chunkflow.graph.nodes import Lazy, Node, node_of
 
 Operator = Callable[[Any, Any], Any]
@@ -31,7 +30,7 @@ def _in_place(operation: Operator, sign: str) -> Operator:
         found = operation(self, other)
         if not _is_expression(found):  # the other operand has its own operators
             return found
-        shape, own = shown_shape(_node(found)), shown_shape(_node(self))
+        shape, own = _node(found).shape, _node(self).shape
         if shape != own:
             raise ArgumentError(
                 f"x {sign}= y of shape {own} would have the shape {shape}, and x keeps its own: x = x {sign} y gives "

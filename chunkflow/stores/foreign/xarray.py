@@ -5,22 +5,15 @@ Nothing here imports xarray: nobody can have a variable without having done so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from chunkflow.core.cuts import AxisSlice
-from chunkflow.core.grid import Region, regions, shape_of
-from chunkflow.errors import ReadError
-from chunkflow.stores.failures import unread
 from chunkflow.stores.footprint import Scattered
-from chunkflow.stores.foreign.generic import GenericSource, faithful
+from chunkflow.stores.foreign.generic import GenericSource
 from chunkflow.stores.protocol import Source, guards_of
-from chunkflow.stores.views.sliced import SlicedSource
-from chunkflow.stores.views.taken import Some, strips
 
 
 def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
@@ -94,63 +87,6 @@ class StoredVariable:
         while (below := getattr(found[-1], "array", None)) is not None:
             found.append(below)
         return found
-
-
-_CHANGE_NOTHING = (
-    "ImplicitToExplicitIndexingAdapter",
-    "MemoryCachedArray",
-    "CopyOnWriteArray",
-    "NativeEndiannessArray",
-)
-"""xarray's arrays around arrays that leave the elements as they are."""
-
-
-def behind(array: Any, is_stored: Callable[[Any], bool], opened: Callable[[Any], Source]) -> Source | None:
-    """A source that reads what xarray's arrays around arrays wrap, and decodes it as these would.
-
-    None if what is stored `is_stored` by no store of ours, or a wrapper is none that is known: then xarray reads.
-    """
-    dtype, functions, key = np.dtype(array.dtype), [], None
-    while (below := getattr(array, "array", None)) is not None:
-        kind = type(array).__name__
-        if kind == "_ElementwiseFunctionArray":
-            functions.append(array.func)
-        elif kind == "LazilyIndexedArray" and key is None:
-            key = array.key.tuple
-        elif kind not in _CHANGE_NOTHING:
-            return None
-        array = below
-    stored = getattr(array, "_array", None)
-    if not is_stored(stored) or not all(isinstance(side, slice) for side in key or ()):
-        return None
-    source = opened(stored)
-    if key is not None and any(side != slice(None) for side in key):
-        sides = [range(n)[side] for n, side in zip(source.spec.shape, key, strict=True)]
-        source = SlicedSource(source, [AxisSlice(side.start, len(side), side.step) for side in sides])
-    return DecodedSource(source, functions[::-1], dtype) if functions or source.spec.dtype != dtype else source
-
-
-class DecodedSource(Some):
-    """What functions of single elements make of a source's: those by which xarray decodes them."""
-
-    def __init__(self, source: Source, functions: Sequence[Callable[[Any], Any]], dtype: np.dtype) -> None:
-        spec = replace(source.spec.with_storage(how="decoded as xarray does", in_memory=False, codec=""), dtype=dtype)
-        super().__init__(source, spec, (functions, dtype))
-        self._functions = functions
-
-    def read(self, region: Region, out: np.ndarray) -> None:
-        stored = np.empty(shape_of(region), self._source.spec.dtype)
-        self._source.read(region, stored)
-        try:
-            for part in regions(out.shape, strips(out)):
-                found: Any = stored[part]
-                for function in self._functions:
-                    found = function(found)
-                np.copyto(out[part], faithful(found, part, self.spec), casting="safe")
-        except ReadError:
-            raise
-        except Exception as error:
-            raise unread(region, self.spec.name, error, "decode", "of") from error
 
 
 class StoredSource(GenericSource):
