@@ -199,7 +199,7 @@ def _is_time(value: Any) -> bool:
 def _times_apart(start: Any, stop: Any, step: Any, dtype: Any) -> TimeArray:
     """`arange` of times. NumPy finds the unit, and what is wrong, of such arguments that are no time apart."""
     with refused_by(f"arange of times with start={start}, stop={stop} and step={step}"):
-        ends, each = [_time_of(v) for v in (start, stop)], _time_of(1 if step is None else step)
+        ends, each = [_time_of(v) for v in (start, stop)], _time_of(step)
         epochs: list[Any] = [*(_epoch(v) for v in ends), each, dtype]
         unit = np.arange(*epochs).dtype
         if unit.kind not in "mM":
@@ -208,7 +208,9 @@ def _times_apart(start: Any, stop: Any, step: Any, dtype: Any) -> TimeArray:
         first, last = (np.asarray(0 if v is None else v) for v in ends)
         begin = first.astype(unit)
         end = last.astype(unit) if unit.kind == "m" or last.dtype.kind == "M" else begin + last.astype(spans)
-        here, there, apart = (int(v.astype("i8")) for v in (begin, end, np.asarray(each).astype(spans)))
+        here, there, apart = (
+            int(v.astype("i8")) for v in (begin, end, np.asarray(1 if each is None else each).astype(spans))
+        )
     return TimeArray(integers(Array, here, max(0, -((here - there) // apart)), apart), unit)
 
 

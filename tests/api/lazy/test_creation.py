@@ -118,6 +118,7 @@ EXAMPLES: list[Callable[[Any], Any]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning")  # by NumPy 2.5, which counts steps so
 @on_cpu_and_gpu
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_as_numpy(place: Place, number: int) -> None:

@@ -22,6 +22,9 @@ Z = np.arange(60.0).reshape(3, 4, 5)
 
 MATRICES = np.eye(2) * np.array([1.0, 2, 3])[:, None, None]
 
+PLANAR = [(2, 3), (3, 2), (2, 2)] if np.lib.NumpyVersion(np.__version__) < "2.5.0" else []
+"""Lengths of vectors of which NumPy has a cross product: from 2.5 on those of 3 alone."""
+
 CALLS: list[Callable[[Any], Any]] = [
     *(lambda o, s=s: np.einsum(s, o(X)) for s in (
         "aaa...->a...", "aaa...", "...aaa->...a", "a...aa->a...", "aaa->a", "aaa", "aba->ab", "a b a")),
@@ -35,7 +38,7 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: (o(Z) + 1)[0, ..., [3, 1], [0, 1]],
     *(lambda o, mode=mode: np.pad(o(np.array(3)), 2, mode) for mode in (
         "constant", "edge", "symmetric", "reflect", "wrap", "mean", "linear_ramp")),
-    *(lambda o, s=s, t=t: np.cross(o(X[..., :s]), o(X[0, :, -t:] ** 2)) for s, t in ((2, 3), (3, 2), (2, 2))),
+    *(lambda o, s=s, t=t: np.cross(o(X[..., :s]), o(X[0, :, -t:] ** 2)) for s, t in PLANAR),
     # Nothing to reduce.
     lambda o: np.bitwise_xor.reduce(o(np.zeros((2, 0), "i8")), axis=1, keepdims=True),
     lambda o: np.gcd.reduce(o(np.zeros((0, 3), "i8"))),
