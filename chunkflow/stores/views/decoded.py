@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.cuts import AxisSlice
-from chunkflow.core.grid import Region, regions, shape_of
+from chunkflow.core.grid import Region, fit, regions, shape_of
 from chunkflow.errors import ReadError
 from chunkflow.stores.failures import unread
 from chunkflow.stores.foreign.generic import faithful
 from chunkflow.stores.protocol import Source
 from chunkflow.stores.views.sliced import SlicedSource
-from chunkflow.stores.views.taken import Some, strips
+from chunkflow.stores.views.taken import Some
+from chunkflow.system.host import cores
+from chunkflow.system.thread_pool import in_threads
+
+PART = 4 << 20
+"""Bytes that are decoded at once: fewer, and threads wait for Python's lock at each function."""
 
 _CHANGE_NOTHING = (
     "ImplicitToExplicitIndexingAdapter",
@@ -65,12 +70,17 @@ class DecodedSource(Some):
     def read(self, region: Region, out: np.ndarray) -> None:
         stored = np.empty(shape_of(region), self._source.spec.dtype)
         self._source.read(region, stored)
+
+        def decode(part: Region) -> None:
+            found: Any = stored[part]
+            for function in self._functions:
+                found = function(found)
+            np.copyto(out[part], faithful(found, part, self.spec), casting="safe")
+
+        every = range(out.ndim)
+        parts = regions(out.shape, fit(out.shape, [1 for _ in every], tuple(every), PART // out.itemsize))
         try:
-            for part in regions(out.shape, strips(out)):
-                found: Any = stored[part]
-                for function in self._functions:
-                    found = function(found)
-                np.copyto(out[part], faithful(found, part, self.spec), casting="safe")
+            in_threads(decode, list(parts), cores())
         except ReadError:
             raise
         except Exception as error:

@@ -250,7 +250,7 @@ class TakenSource(Some):
         if found is not None:
             if self._taken_at_once(found, region, out):
                 return
-            for piece in regions(out.shape, strips(out)):
+            for piece in regions(out.shape, _strips(out)):
                 cuts = [slice(p.start + s.start, p.start + s.stop) for p, s in zip(region, piece, strict=True)]
                 kept = tuple(cut if p is None else ALL for p, cut in zip(self._places, cuts, strict=True))
                 picks = [ALL if p is None else p[cut] for p, cut in zip(self._places, cuts, strict=True)]
@@ -306,7 +306,7 @@ class PointsSource(Some):
         found = self._source.view(whole(spec.shape))
         if found is not None:
             found = np.moveaxis(found, axes, range(len(axes)))
-            for piece in regions(place.shape, strips(place)):
+            for piece in regions(place.shape, _strips(place)):
                 cuts = [slice(r.start + s.start, r.start + s.stop) for r, s in zip(rest, piece[1:], strict=True)]
                 place[piece] = found[(*(p[piece[0]] for p in points), *cuts)]
             return
@@ -345,6 +345,6 @@ class PointsSource(Some):
         in_threads(fill, list(itertools.pairwise(ends)), cores() if spec.chunks is not None else 1)
 
 
-def strips(out: np.ndarray) -> Shape:
+def _strips(out: np.ndarray) -> Shape:
     """Sides of the parts in which an array is filled."""
     return fit(out.shape, [1] * out.ndim, tuple(range(out.ndim)), STRIP // out.itemsize)
