@@ -56,6 +56,7 @@ ROWS: dict[str, Row] = {
     "transforms": Row("fftn of a complex cube, memmap to memmap", "-", "-", "a loop by hand"),
     "heat": Row("20 iterations of a stencil, steps per pass", "one step a pass", "-", "-"),
     "indexing": Row("lists, points, masks and tables of zarr", "NumPy, in memory", FASTER, "NumPy, dask", gib=0.25),
+    "labelled": Row("means of what xarray opened of zarr", "xarray, in memory", FASTER, "xarray, dask", gib=0.5),
     "windows": Row(
         "moving statistics, gradients, boxes, running sums", f"NumPy; on a GPU {LINK}", FASTER, "NumPy, dask", gib=0.125
     ),

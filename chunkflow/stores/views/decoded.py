@@ -63,7 +63,12 @@ class DecodedSource(Some):
     """What functions of single elements make of a source's: those by which xarray decodes them."""
 
     def __init__(self, source: Source, functions: Sequence[Callable[[Any], Any]], dtype: np.dtype) -> None:
-        spec = replace(source.spec.with_storage(how="decoded as xarray does", in_memory=False, codec=""), dtype=dtype)
+        spec = replace(
+            source.spec.with_storage(
+                how="decoded as xarray does", in_memory=False, codec="", raw=False, separate=False
+            ),
+            dtype=dtype,
+        )
         super().__init__(source, spec, (functions, dtype))
         self._functions = functions
 
