@@ -158,8 +158,8 @@ def refuse_several(name: str, arrays: Sequence[Any]) -> None:
 
 def refuse_picked(node: Node, index: Any) -> None:
     """Refuse elements of an expression at places that another pass over the same live source finds."""
-    entries = index if isinstance(index, tuple) else (index,)
-    if not reads_live(Lazy(node)).isdisjoint(reads_live(*(entry for entry in entries if isinstance(entry, Lazy)))):
+    places = [entry for entry in (index if isinstance(index, tuple) else (index,)) if isinstance(entry, Lazy)]
+    if places and not reads_live(Lazy(node)).isdisjoint(reads_live(*places)):
         raise ArgumentError(_once(f"an index of {node.name} that is computed from it", "two passes"))
 
 
