@@ -40,11 +40,11 @@ class Footprint:
 
     def within(self, shape: Shape) -> Footprint:
         """Footprint of an array of this shape as the slice that has all of it: its store may have grown since."""
-        return self if self._is_slice else self.sliced([AxisSlice(0, n, 1) for n in shape])
+        return self if _is_slice(self.layout) else self.sliced([AxisSlice(0, n, 1) for n in shape])
 
-    @property
-    def _is_slice(self) -> bool:
-        return isinstance(self.layout, tuple) and self.layout[:1] == ("sliced",)
+
+def _is_slice(layout: Any) -> bool:
+    return isinstance(layout, tuple) and layout[:1] == ("sliced",)
 
 
 def _apart(one: Any, other: Any) -> bool:
@@ -55,7 +55,7 @@ def _apart(one: Any, other: Any) -> bool:
     >>> low.overlaps(high), low.overlaps(base), low.overlaps(low)
     (False, True, True)
     """
-    if not all(isinstance(layout, tuple) and layout[:1] == ("sliced",) for layout in (one, other)):
+    if not (_is_slice(one) and _is_slice(other)):
         return False
     (_, mine, base), (_, theirs, same) = one, other
     hulls = [(AxisSlice(*a).hull, AxisSlice(*b).hull) for a, b in zip(mine, theirs, strict=True)]

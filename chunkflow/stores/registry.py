@@ -109,9 +109,9 @@ def _labelled_source(obj: Any) -> Source:
 
 def _stored_source(obj: Any) -> Source:
     from chunkflow.stores.foreign.xarray import StoredSource
-    from chunkflow.stores.views.decoded import behind
+    from chunkflow.stores.views.decoded import decoded_source
 
-    found = behind(obj.wrapped, _is_zarr_array, open_source) if obj.wrapped is not None else None
+    found = decoded_source(obj.wrapped, _is_zarr_array, open_source) if obj.wrapped is not None else None
     if found is not None:
         return found
     known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
@@ -125,9 +125,9 @@ def _is_wrapped(obj: object) -> bool:
 
 def _wrapped_source(obj: Any) -> Source:
     from chunkflow.stores.foreign.generic import GenericSource
-    from chunkflow.stores.views.decoded import behind
+    from chunkflow.stores.views.decoded import decoded_source
 
-    return behind(obj, _is_zarr_array, open_source) or GenericSource(obj)
+    return decoded_source(obj, _is_zarr_array, open_source) or GenericSource(obj)
 
 
 def _refuse_device_array(obj: object) -> NoReturn:
@@ -157,9 +157,7 @@ KINDS = (
     ObjectKind(lambda obj: hasattr(type(obj), "__chunkflow_target__"), target=lambda obj: obj.__chunkflow_target__()),
     ObjectKind(is_labelled, source=_labelled_source),
     ObjectKind(instance_of("chunkflow.stores.foreign.xarray", "StoredVariable"), source=_stored_source),
-    ObjectKind(
-        lambda obj: type(obj).__module__.startswith("xarray.") and hasattr(obj, "array"), source=_wrapped_source
-    ),
+    ObjectKind(_is_wrapped, source=_wrapped_source),
     ObjectKind(having("__cuda_array_interface__"), source=_refuse_device_array, target=_refuse_device_array),
     ObjectKind(
         _is_zarr_array,

@@ -16,6 +16,7 @@ from support.foreign import netcdf
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.labels import Labels, axis_of
+from chunkflow.stores.registry import open_source
 from chunkflow.stores.views.decoded import DecodedSource
 
 xr = pytest.importorskip("xarray")
@@ -870,3 +871,17 @@ def test_a_mask_is_laid_out_by_the_names_of_its_dimensions() -> None:
     np.testing.assert_array_equal(cf.mean(x, axis=0, where=row, device="cpu"), values[[0, 2, 3]].mean(axis=0))
     with pytest.raises(errors.ArgumentError, match="where= of shape"):
         cf.sum(x, where=xr.DataArray(np.ones((4, 2), bool), dims=("x", "z")))
+
+
+def test_a_function_that_fails_to_decode_is_a_read_error_with_its_place(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", data=np.arange(12, dtype="i2").reshape(3, 4), chunks=(2, 2))
+
+    def fails(block: np.ndarray) -> np.ndarray:
+        raise ValueError("no such code")
+
+    source = DecodedSource(open_source(str(tmp_path / "x.zarr")), [fails], np.dtype("f4"))
+    with pytest.raises(errors.ReadError, match=r"1:3, 0:4.*no such code"):
+        source.read((slice(1, 3), slice(0, 4)), np.empty((2, 4), "f4"))
+    short = DecodedSource(open_source(str(tmp_path / "x.zarr")), [lambda block: block[:1]], np.dtype("f4"))
+    with pytest.raises(errors.ReadError, match=r"shape \(1, 4\).*1:3, 0:4"):
+        short.read((slice(1, 3), slice(0, 4)), np.empty((2, 4), "f4"))

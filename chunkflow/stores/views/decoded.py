@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.cuts import AxisSlice
-from chunkflow.core.grid import Region, fit, regions, shape_of
+from chunkflow.core.grid import Region, fit, regions, shape_of, shift
 from chunkflow.errors import ReadError
 from chunkflow.stores.failures import unread
 from chunkflow.stores.foreign.generic import faithful
@@ -34,10 +34,10 @@ _CHANGE_NOTHING = (
 """xarray's arrays around arrays that leave the elements as they are."""
 
 
-def behind(array: Any, is_stored: Callable[[Any], bool], opened: Callable[[Any], Source]) -> Source | None:
-    """A source that reads what xarray's arrays around arrays wrap, and decodes it as these would.
+def decoded_source(array: Any, reads: Callable[[Any], bool], opened: Callable[[Any], Source]) -> Source | None:
+    """The source of what xarray's arrays around arrays wrap, decoded as they would.
 
-    None if what is stored `is_stored` by no store of ours, or a wrapper is none that is known: then xarray reads.
+    It is None, and xarray has to read, if our reader does not read the innermost array, or if a wrapper is unknown.
     """
     dtype, functions, key = np.dtype(array.dtype), [], None
     while (below := getattr(array, "array", None)) is not None:
@@ -50,7 +50,7 @@ def behind(array: Any, is_stored: Callable[[Any], bool], opened: Callable[[Any],
             return None
         array = below
     stored = getattr(array, "_array", None)
-    if not is_stored(stored) or not all(isinstance(side, slice) for side in key or ()):
+    if not reads(stored) or not all(isinstance(side, slice) for side in key or ()):
         return None
     source = opened(stored)
     if key is not None and any(side != slice(None) for side in key):
@@ -76,11 +76,13 @@ class DecodedSource(Some):
         stored = np.empty(shape_of(region), self._source.spec.dtype)
         self._source.read(region, stored)
 
+        starts = [side.start for side in region]
+
         def decode(part: Region) -> None:
             found: Any = stored[part]
             for function in self._functions:
                 found = function(found)
-            np.copyto(out[part], faithful(found, part, self.spec), casting="safe")
+            np.copyto(out[part], faithful(found, shift(part, starts), self.spec), casting="safe")
 
         every = range(out.ndim)
         parts = regions(out.shape, fit(out.shape, [1 for _ in every], tuple(every), PART // out.itemsize))
