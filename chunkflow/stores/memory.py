@@ -17,6 +17,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.system.host import available_memory
+from chunkflow.system.pages import populate
 
 _NAME = "ndarray"
 
@@ -148,7 +149,8 @@ class HostTarget:
             raise _too_large(spec, f"{format_bytes(room)} are available")
         try:
             array = np.empty([spec.shape[axis] for axis in spec.order], spec.dtype)
-            return ArraySink(array.transpose(np.argsort(spec.order)) if array.ndim > 1 else array, spec)
+            whole = array.transpose(np.argsort(spec.order)) if array.ndim > 1 else array
+            return ArraySink(whole, spec, is_new=True)
         except (MemoryError, ValueError) as error:
             raise _too_large(spec, str(error)) from error
 
@@ -165,9 +167,15 @@ class ArraySink(_InMemory):
 
     least = strides.LEAST_ROW
 
-    def __init__(self, array: np.ndarray, spec: ArraySpec, whole: np.ndarray | None = None) -> None:
+    def __init__(
+        self, array: np.ndarray, spec: ArraySpec, whole: np.ndarray | None = None, *, is_new: bool = False
+    ) -> None:
         super().__init__(array, spec)
-        self._user = array if whole is None else whole
+        self._user, self._is_new = array if whole is None else whole, is_new
+
+    def make_pages(self) -> None:
+        if self._is_new:
+            populate(self._array)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         np.copyto(strides.part(self._array, region), block, casting="same_kind")

@@ -170,6 +170,20 @@ def keep_chunks(source: object, lately: Any) -> None:
         keep(lately)
 
 
+class Unpaged(Protocol):
+    """Optional: a sink whose memory may be new."""
+
+    def make_pages(self) -> None:
+        """Make the pages of new memory, so that nobody who stores waits for them."""
+
+
+def make_pages(sinks: Iterable[object]) -> None:
+    """Call `Unpaged.make_pages` of the sinks that have it."""
+    for sink in sinks:
+        if hasattr(sink, "make_pages"):
+            sink.make_pages()
+
+
 class Joined(Protocol):
     """Optional: a source that is made of others."""
 

@@ -33,11 +33,15 @@ from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, 
 from chunkflow.stores import open_source, open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
-VALUES, PAIRS = 12, 6
-"""Bytes of the budget for each byte of a run, or of a part of the result, without places and with them.
+RUNS, PARTS = 6, 4
+"""Bytes of the budget for each byte of a run, and of a part of the result, that are tried first.
 
-Runs of values alone are shorter than they might be, so that several are sorted at a time. Of pairs that gains nothing.
+Runs are shorter than they might be, so that several are sorted at a time. The longer both are, the longer is what a
+part takes from each run, and the faster it is copied.
 """
+
+VALUES, PAIRS = 12, 6
+"""The same where sorting surely has room for its copies, without places and with them."""
 
 LEAST = 24 << 10
 """Bytes of the budget for the shortest runs that are worth while."""
@@ -71,14 +75,12 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
         device = devices.resolve(options.device)
         room = bytes_left(options.budget, device) - device.reserve
         _check_room(LEAST, room, options, f"lines of {spec.shape[axis]} elements are sorted in runs")
-        element = PAIRS * (dtype.itemsize + spec.dtype.itemsize) if places else VALUES * dtype.itemsize
-        length, unit = _length(spec.shape, _chunks(x), axis, room // element)
-        sides = _sides(spec.shape, axis, room // element)
-        made = target.describe(spec.shape, dtype, sides)
+        size = dtype.itemsize + places * spec.dtype.itemsize
+        length, unit = _length(spec.shape, _chunks(x), axis, room // (RUNS * size))
+        sure = size * (PAIRS if places else VALUES)
+        made = target.describe(spec.shape, dtype, _sides(spec.shape, None, axis, room // sure))
         chunk = math.prod(min(c, n) for c, n in zip(made.chunks or (), spec.shape, strict=False))
-        chunks = made.chunks or (1,) * len(sides)
-        sides = tuple([min(n, max(c, side // c * c)) for side, c, n in zip(sides, chunks, spec.shape, strict=True)])
-        _check_room(chunk * element, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
+        _check_room(chunk * sure, room, options, f"lines are merged into chunks {made.chunks} of {made.name}")
         scratch = Scratch(target.name, "sort")
         try:
             names = ("runs", "places") if places else ("runs",)
@@ -89,16 +91,14 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
                     found = execute(_runs(x, axis, length, how, kept, places=places))
                     break
                 except BudgetError:
-                    if length <= unit or not has_lazy(x):
+                    if length <= unit:
                         raise
-                    length = max(unit, length // 2 // unit * unit)  # what an expression takes is known when it is tried
+                    length = max(unit, length // 2 // unit * unit)  # what else is taken is known when it is tried
             if is_dry():
                 return None
             runs, order = map(np.asarray, found) if places else (np.asarray(found), None)
-            lines: Any = [
-                MergedLines(runs, each, axis, length, sides[axis]) for each in ((None, order) if places else (None,))
-            ]
-            return execute(_merge(lines, axis, sides, options, stable=stable))
+            pieces = [(runs, None), (runs, order)] if places else [(runs, None)]
+            return _merged_runs(pieces, axis, length, made.chunks, room // (PARTS * size), options, stable=stable)
         finally:
             scratch.end()
 
@@ -123,10 +123,15 @@ def _length(shape: Shape, chunks: Shape, axis: int, room: int) -> tuple[int, int
     return min(shape[axis], found or max(1, room)), unit if found else 1
 
 
-def _sides(shape: Shape, axis: int, room: int) -> Shape:
-    """Sides of the parts that are merged at a time: long along the axis, since places in the runs are known ahead."""
+def _sides(shape: Shape, chunks: Shape | None, axis: int, room: int) -> Shape:
+    """Sides of the parts that are merged at a time, of whole chunks.
+
+    They are long along the axis, since places in the runs are known ahead.
+    """
     order = [a for a in range(len(shape)) if a != axis] + [axis]
-    return fit(shape, (1,) * len(shape), order, max(1, room))
+    sides = fit(shape, (1,) * len(shape), order, max(1, room))
+    chunks = chunks or (1,) * len(sides)
+    return tuple([min(n, max(c, side // c * c)) for side, c, n in zip(sides, chunks, shape, strict=True)])
 
 
 def _check_room(needed: int, room: int, options: Options, what: str) -> None:
@@ -154,6 +159,30 @@ def _runs(x: Any, axis: int, length: int, how: dict[str, Any], options: Options,
         return Declared(nest([specs[0].shape]), kernel, dims, block)
 
     return Request(declare, (x,), options)
+
+
+def _merged_runs(
+    pieces: Sequence[tuple[np.ndarray, np.ndarray | None]],
+    axis: int,
+    length: int,
+    chunks: Shape | None,
+    room: int,
+    options: Options,
+    *,
+    stable: bool,
+) -> Any:
+    """Merge runs of some length in parts of at most `room` elements, or of ever fewer, down to a chunk."""
+    *others, n = pieces[0][0].shape
+    shape = (*others[:axis], n, *others[axis:])
+    while True:
+        sides = _sides(shape, chunks, axis, room)
+        lines = [MergedLines(runs, places, axis, length, sides[axis]) for runs, places in pieces]
+        try:
+            return execute(_merge(lines, axis, sides, options, stable=stable))
+        except BudgetError:
+            if sides == _sides(shape, chunks, axis, 1):
+                raise
+            room //= 2
 
 
 def _merge(lines: Sequence[MergedLines], axis: int, sides: Shape, options: Options, *, stable: bool) -> Request:

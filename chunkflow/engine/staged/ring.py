@@ -21,7 +21,7 @@ from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.planner.transfer_cut import Cut
 from chunkflow.stores.caches.decoded_chunks import MOST, DecodedChunks
-from chunkflow.stores.protocol import Sink, Source, boxes_of, keep_chunks
+from chunkflow.stores.protocol import Sink, Source, boxes_of, keep_chunks, make_pages
 
 
 class _MovedPart(NamedTuple):
@@ -136,6 +136,7 @@ class RingDrainer:
         assert plan.ring_out is not None
         self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
         self._workers = DownloadWorkers(device, pool, plan.ring_out, trace)
+        make_pages(sinks)
 
     def store(self, result: Result, lane: Lane) -> None:
         """Publish the pieces of a result."""

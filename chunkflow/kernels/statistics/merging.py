@@ -20,7 +20,7 @@ import numpy as np
 from chunkflow.kernels.statistics.sorting import in_order
 from chunkflow.system.native import join
 
-AT_ONCE, PLACES = 8, 1 << 13
+AT_ONCE, PLACES = 32, 1 << 13
 """Parts whose ends are found at once, and in how many places of runs these lie at most."""
 
 FEW, SAMPLE, NEAR = 1 << 13, 1 << 10, 8
@@ -75,10 +75,12 @@ class Merged:
         if rank in (0, self.starts[-1]):
             return np.array([len(run) if rank else 0 for run in self.runs])
         at_once = max(1, min(self.at_once, PLACES // len(self.runs)))
-        with self._lock:
-            if rank not in self._known:
-                self._look(rank, step, at_once)
-            found = self._known[rank]
+        found = self._known.get(rank)
+        if found is None:  # nobody waits for what is known while another thread looks ahead
+            with self._lock:
+                if rank not in self._known:
+                    self._look(rank, step, at_once)
+                found = self._known[rank]
         soon = rank + step * (at_once // 2)
         if soon < self.starts[-1] and soon not in self._known and self._lock.acquire(blocking=False):
             try:  # while other threads gather

@@ -602,7 +602,7 @@ static PyObject *py_join(PyObject *self, PyObject *args) {
     }
     Py_BEGIN_ALLOW_THREADS
     char *at = into.buf;
-    for (Py_ssize_t i = 0; i < number; at += pieces[i++].len) memcpy(at, pieces[i].buf, pieces[i].len);
+    for (Py_ssize_t i = 0; i < number; at += pieces[i++].len) copy_out(at, pieces[i].buf, pieces[i].len);
     Py_END_ALLOW_THREADS
     Py_INCREF(Py_None);
     result = Py_None;
