@@ -38,12 +38,13 @@ class Merged:
     """Sorted runs, of which the elements of a range of ranks are gathered, run by run.
 
     Sorted stably, they are that part of the merged whole: equal elements are in the order of the runs. No run is longer
-    than the first one. The ends of `at_once` parts are found at once.
+    than the first one. The ends of up to `at_once` parts are found at once.
     """
 
     runs: Sequence[np.ndarray]
     at_once: int = AT_ONCE
     _known: dict[int, np.ndarray] = field(default_factory=dict)
+    _looked: int = field(default=1)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @cached_property
@@ -74,26 +75,30 @@ class Merged:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""
         if rank in (0, self.starts[-1]):
             return np.array([len(run) if rank else 0 for run in self.runs])
-        at_once = max(1, min(self.at_once, PLACES // len(self.runs)))
         found = self._known.get(rank)
         if found is None:  # nobody waits for what is known while another thread looks ahead
             with self._lock:
                 if rank not in self._known:
-                    self._look(rank, step, at_once)
+                    self._look(rank, step)
                 found = self._known[rank]
-        soon = rank + step * (at_once // 2)
+        soon = rank + step * (self._looked // 2)
         if soon < self.starts[-1] and soon not in self._known and self._lock.acquire(blocking=False):
             try:  # while other threads gather
-                self._look(soon, step, at_once)
+                self._look(soon, step)
             finally:
                 self._lock.release()
         return found
 
-    def _look(self, rank: int, step: int, at_once: int) -> None:
-        """Find the ends of some parts. Other threads may be at parts a little before these, which are kept."""
-        ranks = np.arange(rank, min(rank + step * at_once, self.starts[-1]), step)
+    def _look(self, rank: int, step: int) -> None:
+        """Find the ends of some parts. Other threads may be at parts a little before these, which are kept.
+
+        They are twice as many each time: all threads wait for the first.
+        """
+        most = max(1, min(self.at_once, PLACES // len(self.runs)))
+        self._looked = min(most, 2 * self._looked)
+        ranks = np.arange(rank, min(rank + step * self._looked, self.starts[-1]), step)
         found = dict(zip(ranks.tolist(), self._found(ranks), strict=True))
-        self._known = dict([*self._known.items()][-2 * at_once :]) | found
+        self._known = dict([*self._known.items()][-2 * most :]) | found
 
     def _found(self, ranks: np.ndarray) -> np.ndarray:
         """The same for several ranks, a row for each."""
