@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import xarray
-from xarray.computation import fit
+from xarray.computation import computation, fit
 from xarray.computation.rolling import DataArrayRolling
-from xarray.core import duck_array_ops
+from xarray.core import dtypes, duck_array_ops
 from xarray.core.groupby import GroupBy
+from xarray.core.indexing import NumpyIndexingAdapter, PandasIndexingAdapter, VectorizedIndexer
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 import chunkflow
@@ -263,6 +264,34 @@ def _rolled(theirs: Any, rolling: Any, **kwargs: Any) -> Any:
     if isinstance(rolling.obj.variable._data, chunkflow.Array):
         kwargs = {name: None if name.endswith("_move_func") else value for name, value in kwargs.items()}
     return theirs(rolling, **kwargs)
+
+
+@_taught(NumpyIndexingAdapter, "_vindex_get")
+@_taught(PandasIndexingAdapter, "_vindex_get")
+def _looked_up(theirs: Any, adapter: Any, indexer: Any) -> Any:
+    """Elements at places of an expression: a coordinate of numbers is a table, and else the places are computed."""
+    indices = indexer.tuple
+    if not any(isinstance(index, chunkflow.Array) for index in indices):
+        return theirs(adapter, indexer)
+    if len(indices) == 1 and adapter.dtype.kind in "biuf" and not isinstance(adapter.array, chunkflow.Array):
+        return chunkflow.take(np.asarray(adapter.array), indices[0])
+    return theirs(adapter, VectorizedIndexer(chunkflow.compute(indices)))
+
+
+@_taught(computation, "_calc_idxminmax")
+def _label_of_extreme(
+    theirs: Any, *, array: Any, dim: Any = None, skipna: bool | None = None, fill_value: Any = dtypes.NA, **kwargs: Any
+) -> Any:
+    """What `idxmax` and `idxmin` do. Labels that are no numbers, as dates, are those at places which are computed."""
+    along = array.dims[0] if dim is None and array.ndim == 1 else dim
+    labels = array[along].values if along in array.dims and along in array.coords else np.empty(0)
+    if not isinstance(array.variable._data, chunkflow.Array) or labels.dtype.kind in "biuf":
+        return theirs(array=array, dim=dim, skipna=skipna, fill_value=fill_value, **kwargs)
+    numbered = array.drop_vars(along).assign_coords({along: np.arange(len(labels))})
+    places = theirs(array=numbered, dim=along, skipna=skipna, fill_value=-1, **kwargs).compute()
+    found = places.copy(data=labels[places.values.astype(np.intp)])
+    filled = skipna or (skipna is None and array.dtype.kind in "fc")
+    return found.where(places >= 0, fill_value) if filled else found
 
 
 @_taught(duck_array_ops, "_push")

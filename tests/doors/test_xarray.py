@@ -449,6 +449,37 @@ def test_places_of_extremes(stored: Any) -> None:
     np.testing.assert_array_equal(lats, given.idxmax("lat").values)
 
 
+@pytest.mark.parametrize("dim", ["time", "lat", "lon", "named"])
+@pytest.mark.parametrize("more", [{}, {"skipna": True}, {"skipna": False}, {"fill_value": None}], ids=str)
+def test_labels_of_extremes_are_of_any_kind(dim: str, more: Any, stored: Any) -> None:
+    """Times, numbers and strings; lines without values have the fill value, which is NaN, NaT or what is said."""
+    if "fill_value" in more:
+        more = {"fill_value": {"time": np.datetime64("1970-01-01", "ns"), "named": "none"}.get(dim, -1.0)}
+    skips = more.get("skipna") is not False
+
+    def labels(a: Any) -> list[Any]:
+        a = a.assign_coords(named=("lat", [f"s{i}" for i in range(a.sizes["lat"])]))
+        a = a.swap_dims(lat="named") if dim == "named" else a
+        other = "time" if dim == "lon" else "lon"
+        a = a.where(a[other] != a[other][1]) if skips else a.fillna(0)
+        return [a.idxmax(dim, **more), a.idxmin(dim, **more)]
+
+    for got, expected in zip(labels(cf.open(stored.air)), labels(stored.air.load()), strict=True):
+        assert got.dtype == expected.dtype
+        xr.testing.assert_equal(got.compute(), expected)
+
+
+def test_an_expression_is_an_index(stored: Any) -> None:
+    given, x = stored.air.load().fillna(0), cf.open(stored.air).fillna(0)
+    for dim in ("time", "lat", "lon"):
+        places = x.argmax(dim), given.argmax(dim)
+        there = x.isel({dim: places[0]})
+        assert isinstance(there.data, cf.Array)
+        xr.testing.assert_equal(there.compute(), given.isel({dim: places[1]}))
+        xr.testing.assert_equal(given.isel({dim: places[0]}).compute(), given.isel({dim: places[1]}))
+        xr.testing.assert_equal(given[dim].isel({dim: places[0]}).compute(), given[dim].isel({dim: places[1]}))
+
+
 @pytest.mark.filterwarnings("ignore:Treating an array-like object")  # xarray gives pandas a mask that is an expression
 @pytest.mark.parametrize("pick", PICKED.values(), ids=PICKED)
 def test_xarray_picks_elements_of_expressions(pick: Any, stored: Any) -> None:
