@@ -382,12 +382,13 @@ def of_each_label(fn: Callable[..., Any], axis: Any) -> np.ndarray:
             lambda x: cf.quantile(x, 0.3, 1, "inverted_cdf", weights=np.ones(LONG.shape[1])),
             lambda: np.quantile(2 * LONG, 0.3, 1, method="inverted_cdf"),
         ),
+        (lambda x: abs(np.fft.fft(x, axis=1))[:, :9], lambda: abs(np.fft.fft(2 * LONG, axis=1))[:, :9]),
         (
             lambda x: cf.mode(x, axis=1)[0],
             lambda: np.array([2 * np.bincount(row.astype(int)).argmax() for row in LONG]),
         ),
     ],
-    ids=["medians of groups", "quantiles of all", "several of groups", "weighted", "mode"],
+    ids=["medians of groups", "quantiles of all", "several of groups", "weighted", "transforms", "mode"],
 )
 def test_expressions_whose_lines_take_more_than_a_trial_may(make: Callable[[Any], Any], right: Any) -> None:
     source = Recorded(LONG)
