@@ -12,15 +12,18 @@ import functools
 import importlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import xarray
 from xarray.computation import computation, fit
 from xarray.computation.rolling import DataArrayRolling
-from xarray.core import dtypes, duck_array_ops
+from xarray.core import dtypes, duck_array_ops, variable
+from xarray.core.common import DataWithCoords
 from xarray.core.groupby import GroupBy
 from xarray.core.indexing import NumpyIndexingAdapter, PandasIndexingAdapter, VectorizedIndexer
+from xarray.namedarray.daskmanager import DaskManager
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 import chunkflow
@@ -101,6 +104,10 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
 
     def __init__(self) -> None:
         self.array_cls = ChunkedArray
+
+    def is_chunked_array(self, data: Any) -> bool:
+        """Whether it is an expression, also one that was wrapped before this module was imported."""
+        return isinstance(data, chunkflow.Array)
 
     def chunks(self, data: Any) -> tuple[tuple[int, ...], ...]:
         """See `xarray.namedarray.parallelcompat.ChunkManagerEntrypoint.chunks`."""
@@ -256,6 +263,52 @@ def _taught(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..
         return ours
 
     return teach
+
+
+@_taught(variable, "as_compatible_data")
+def _wrapped(theirs: Any, data: Any, fastpath: bool = False) -> Any:
+    """What a variable holds: of an expression that a user wraps, one that tells xarray of its chunks."""
+    chunked = isinstance(data, chunkflow.Array) and not isinstance(data, ChunkedArray)
+    return ChunkedArray(data._node) if chunked else theirs(data, fastpath)
+
+
+@_taught(DaskManager, "is_chunked_array")
+def _is_dasks(theirs: Any, manager: Any, data: Any) -> bool:
+    """A lazy array is a collection of dask's, too, and xarray wants one manager for each array."""
+    return not isinstance(data, chunkflow.Array) and bool(theirs(manager, data))
+
+
+_masks: ContextVar[dict[Any, np.ndarray] | None] = ContextVar("chunkflow_masks", default=None)
+"""Masks that a call of `where` has computed, by their expressions; None outside of one."""
+
+
+@_taught(DataWithCoords, "where")
+def _where(theirs: Any, *args: Any, **kwargs: Any) -> Any:
+    """With ``drop=True`` it picks elements of the array, and then of the condition, by the same masks."""
+    token = _masks.set({})
+    try:
+        return theirs(*args, **kwargs)
+    finally:
+        _masks.reset(token)
+
+
+@_taught(xarray.DataArray, "isel")
+@_taught(xarray.Dataset, "isel")
+def _picked(theirs: Any, found: Any, indexers: Mapping[Any, Any] | None = None, *args: Any, **kwargs: Any) -> Any:
+    """Masks that are expressions are computed first, in one pass: xarray would compute each for every variable."""
+    masks = _masks.get()
+    masks = {} if masks is None else masks
+    given = {**(indexers or {}), **kwargs}
+    marks = {name: x.variable._data for name, x in given.items() if isinstance(x, xarray.DataArray) and x.dtype == bool}
+    lazy = {name: x for name, x in marks.items() if isinstance(x, chunkflow.Array)}
+    if not lazy:
+        return theirs(found, indexers, *args, **kwargs)
+    new = {x._node: x for x in lazy.values() if x._node not in masks}
+    masks.update(zip(new, map(np.asarray, chunkflow.compute(list(new.values()))), strict=True))
+    ready = {name: given[name].copy(data=masks[x._node]) for name, x in lazy.items()}
+    if indexers is None:
+        return theirs(found, None, *args, **{**kwargs, **ready})
+    return theirs(found, {**indexers, **ready}, *args, **kwargs)
 
 
 @_taught(DataArrayRolling, "_array_reduce")

@@ -20,6 +20,7 @@ from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
 from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
 from chunkflow.kernels.subnest import placed
+from chunkflow.kernels.users import called, users_function
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.system.references import only_listed
@@ -256,10 +257,11 @@ class BlockRunner:
             if half := lengths[axis] // 2 // step * step:
                 middles[axis] = box[axis].start + half
         if not middles:
-            limit = self._plan.budget
+            limit, work = self._plan.budget, called(self._kernel)
+            less = "" if users_function(self._kernel) is None else f", or let {work} allocate less"
             raise BudgetError(
-                f"fn runs out of memory even on the smallest part {describe(box)} of a block.{self._shortage} The "
-                f"budget is {format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
+                f"{work} runs out of memory even on the smallest part {describe(box)} of a block.{self._shortage} The "
+                f"budget is {format_bytes(limit)} ({limit} bytes): raise budget={less}",
                 limit=limit,
             )
         axis = max(middles, key=lengths.__getitem__) if self._plan.op.has_halo else min(middles)

@@ -27,6 +27,7 @@ from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
 from chunkflow.kernels.protocol import Became, Carry, Fold, Kernel, Kind, MultiKernel, trial
 from chunkflow.kernels.subnest import SubNestKernel, placed
+from chunkflow.kernels.users import called, users_function
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
 
@@ -61,6 +62,10 @@ SHORT = 16 << 10
 
 FEW_BESIDE = 8
 """One part in so many of what a fold keeps is no temporary block."""
+
+
+LONGER = 1.01
+"""By which factor long lines may take more for each element than short ones."""
 
 
 COUNTS, GROWN = 16 << 10, 1.05
@@ -188,14 +193,21 @@ def frugal_trial(
                 workspace=first.workspace + GROWN * grown,
                 state=tuple(map(max, first.state, second.state)),
             )
-    short = shortened(nest, SHORT)
-    of_few = kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole}) if short != nest else None
-    if of_few is not None:
+    for number in (SHORT, SHORT // 16):
+        short = shortened(nest, number)
+        of_few = kernel.shortened(nest, short) if short != nest else None
+        if of_few is None:
+            break
         one = math.prod(short.extents[a] for a in nest.whole)  # a single line: it may take the same beside any number
-        seen = run_trial(of_few, short, sources, device, pool, budget, most=one)
+        try:
+            seen = run_trial(of_few, short, sources, device, pool, budget, most=one)
+        except BudgetError:
+            continue
         if inner * (seen.workspace + sum(s.spec.dtype.itemsize for s in sources)) > _room(budget):
             box = tuple(n if a in nest.whole else 1 for a, n in enumerate(nest.extents))
-            return replace(seen, box=box, shapes=tuple(kernel.of_whole_lines(seen.shapes)))
+            shapes = tuple(kernel.of_whole_lines(seen.shapes))
+            return replace(seen, box=box, shapes=shapes, workspace=LONGER * seen.workspace)
+        break
     return cached_trial(kernel, nest, **known)
 
 
@@ -313,11 +325,12 @@ def run_trial(
                 needed = (asked or 0) + (held if most is not None else 0)
         if math.prod(sides) <= math.prod(least):
             taken = f", of which {format_bytes(device.reserve)} are taken already" if device.reserve else ""
+            work = called(kernel)
             raise BudgetError(
-                f"fn runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
+                f"{work} runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
                 f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget="
                 + (f" to more than {needed}" if needed > budget else " well above that")
-                + ", or let fn allocate less",
+                + ("" if users_function(kernel) is None else f", or let {work} allocate less"),
                 needed=needed or None,
                 limit=budget,
             )

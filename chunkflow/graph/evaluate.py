@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -448,9 +448,19 @@ class Evaluation:
 
         return LivePass(live, with_stand, next(i for i, s in enumerate(made.sources) if live in lives(s)))
 
-    def _prepared(self, made: Pass, outs: Sequence[Any]) -> Any:
-        """The prepared run of a pass, with the places of its results."""
-        return prepared(lambda specs, args: made.declared, sampled(made.sources), self._options(made, outs))
+    @contextmanager
+    def _prepared(self, made: Pass, outs: Sequence[Any]) -> Iterator[Prepared]:
+        """The prepared run of a pass, with the places of its results. A refused budget says which operations ask."""
+        with ExitStack() as stack:
+            arrays, options = sampled(made.sources), self._options(made, outs)
+            try:
+                run = stack.enter_context(prepared(lambda specs, args: made.declared, arrays, options))
+            except BudgetError as error:
+                names = list(dict.fromkeys(node.name for node in made.nodes))
+                more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+                error.add_note(f"chunkflow: in the pass of {', '.join(names[:MOST_NAMED])}{more}")
+                raise
+            yield run
 
     def _options(self, made: Pass, outs: Sequence[Any]) -> Options:
         """How a pass is run, with the places of its results."""
@@ -563,6 +573,10 @@ def op_node(request: Request, name: str, key: Hashable = None) -> OpNode:
     return node
 
 
+MOST_NAMED = 5
+"""Most operations of a pass that a message names."""
+
+
 FEW = 64
 """Most counts, and elements of a line, that are made to find their dtype."""
 
@@ -605,7 +619,7 @@ def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     if kernel.most_counts > FEW:
         kernel, (numbers,) = kernel.with_fewer(FEW / kernel.most_counts)
     short, lines = shortened(nest, FEW), kernel
-    if (few := kernel.shortened({nest.extents[a]: short.extents[a] for a in nest.whole})) is not None:
+    if (few := kernel.shortened(nest, short)) is not None:
         kernel, nest = few, short  # whole lines may be as long as the array
     full = not flat and shapes is None
     sides = tuple(n if a in nest.whole and full else min(n, 1) for a, n in enumerate(nest.extents))

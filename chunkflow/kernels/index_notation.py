@@ -119,8 +119,9 @@ class Widened(Kernel):
                     )
         return results
 
-    def shortened(self, lengths: Mapping[int, int]) -> Widened | None:
-        block = self.block.shortened(lengths) if isinstance(self.block, Kernel) else None
+    def shortened(self, nest: LoopNest, short: LoopNest) -> Widened | None:
+        block = self.block.shortened(nest, short) if isinstance(self.block, Kernel) else None
+        lengths = {nest.extents[a]: short.extents[a] for a in nest.whole}
         known = tuple(None if n is None else lengths.get(n, n) for n in self.lengths)
         return None if block is None else replace(self, block=block, lengths=known)
 

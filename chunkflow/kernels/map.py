@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,8 +61,9 @@ class MapKernel(Kernel):
     def libraries(self) -> frozenset[Library]:
         return libraries_of(self.fn)
 
-    def shortened(self, lengths: Mapping[int, int]) -> MapKernel | None:
-        return self if getattr(self.fn, "any_length", False) else None  # as our own say
+    def shortened(self, nest: LoopNest, short: LoopNest) -> MapKernel | None:
+        fn = self.fn.func if isinstance(self.fn, functools.partial) else self.fn
+        return self if getattr(fn, "any_length", False) else None  # as our own say
 
     @property
     def tried_on_zeros(self) -> bool:

@@ -139,8 +139,8 @@ class Kernel(ABC):
         """Shape of each result, where axes that no block cuts decide on it: a trial needs no block as long as these."""
         return None
 
-    def shortened(self, lengths: Mapping[int, int]) -> Kernel | None:
-        """The kernel for lines that are shorter along axes that no block cuts, by their lengths; None if there is none.
+    def shortened(self, nest: LoopNest, short: LoopNest) -> Kernel | None:
+        """The kernel of a nest for one that is `short` along axes that no block cuts; None if there is none.
 
         A trial of few elements then tells what long lines take. No result follows such an axis, but for new ones.
         """
@@ -286,6 +286,10 @@ class KernelWrapper(Fold, Carry, MultiKernel):
         shapes: tuple[Shape, ...] | None = self.kernel.shapes(nest)
         return shapes
 
+    def of_whole_lines(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        found: Sequence[Shape] = self.kernel.of_whole_lines(shapes)
+        return found
+
     @property
     def most_counts(self) -> int:
         return int(self.kernel.most_counts)
@@ -346,6 +350,10 @@ class SharedBlocks(KernelWrapper):
 
     def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
         return nest, box
+
+    def shortened(self, nest: LoopNest, short: LoopNest) -> SharedBlocks | None:
+        kernel = self.kernel.shortened(nest, short)
+        return None if kernel is None else replace(self, kernel=kernel)
 
     def given(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Sequence[Any]:
         return [blocks[number] for number in self.which]

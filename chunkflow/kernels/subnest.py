@@ -65,6 +65,11 @@ class SubNestKernel(KernelWrapper):
             self.check()
         return _whole(nest, self.extents), shift(box, self.start)
 
+    def shortened(self, nest: LoopNest, short: LoopNest) -> SubNestKernel | None:
+        extents = tuple(short.extents[a] if a in nest.whole else n for a, n in enumerate(self.extents))
+        kernel = self.kernel.shortened(_whole(nest, self.extents), _whole(nest, extents))
+        return None if kernel is None else replace(self, kernel=kernel, extents=extents)
+
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         if self.merged is not None:
             self.merged.append(on_host(value))

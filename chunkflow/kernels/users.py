@@ -37,6 +37,8 @@ def _found(value: Any, met: set[int]) -> Callable[..., Any] | None:
         parts = (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
     elif isinstance(value, partial):
         parts = (value.func,)
+    elif isinstance(value, np.vectorize):
+        parts = (value.pyfunc,)
     elif isinstance(value, MethodType):
         parts = (value.__func__,)
     elif isinstance(value, tuple | list):
@@ -46,6 +48,21 @@ def _found(value: Any, met: set[int]) -> Callable[..., Any] | None:
     elif callable(value) and not _is_ours(type(value)) and not isinstance(value, np.ndarray):
         return cast(Callable[..., Any], value)
     return next((fn for part in parts if (fn := _found(part, met)) is not None), None)
+
+
+def called(kernel: Any) -> str:
+    """How messages call what a kernel computes: the user's function by its name, and what is ours the operation.
+
+    >>> from textwrap import dedent
+    >>> from chunkflow.kernels.map import SLOT, MapKernel
+    >>> called(MapKernel(dedent, (SLOT,), {}, (0,))), called(MapKernel(np.sqrt, (SLOT,), {}, (0,)))
+    ('dedent', 'the operation')
+    """
+    fn = users_function(kernel)
+    if fn is None:
+        return "the operation"
+    name = getattr(fn, "__name__", "")
+    return name if name.isidentifier() else "fn"
 
 
 _MANY = 1000

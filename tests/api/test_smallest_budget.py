@@ -358,6 +358,61 @@ def test_expressions_of_several_passes(make: Callable[[Any], Any], right: Callab
     assert source.nbytes_read <= 2 * SHARED_HOST_BYTES
 
 
+LONG = np.random.default_rng(2).integers(0, 300, (2, 400_000)).astype("f4")
+LABELS = np.arange(LONG.shape[1]) % 7
+
+
+def of_each_label(fn: Callable[..., Any], axis: Any) -> np.ndarray:
+    return np.stack([fn(2 * LONG[:, label == LABELS], axis=axis) for label in range(7)], axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("make", "right"),
+    [
+        (lambda x: cf.groupby_reduce(x, LABELS, func="median")[0], lambda: of_each_label(np.median, 1)),
+        (
+            lambda x: cf.groupby_reduce(x, LABELS, func="nanquantile", q=0.3, axis=(0, 1))[0],
+            lambda: of_each_label(lambda a, axis: np.quantile(a, 0.3, axis), None),
+        ),
+        (
+            lambda x: cf.groupby_reduce(x, LABELS, func=["quantile", "max"], q=[0.1, 0.6])[0][0],
+            lambda: of_each_label(lambda a, axis: np.quantile(a, [0.1, 0.6], axis), 1),
+        ),
+        (
+            lambda x: cf.quantile(x, 0.3, 1, "inverted_cdf", weights=np.ones(LONG.shape[1])),
+            lambda: np.quantile(2 * LONG, 0.3, 1, method="inverted_cdf"),
+        ),
+        (lambda x: abs(np.fft.fft(x, axis=1))[:, :9], lambda: abs(np.fft.fft(2 * LONG, axis=1))[:, :9]),
+        (
+            lambda x: cf.mode(x, axis=1)[0],
+            lambda: np.array([2 * np.bincount(row.astype(int)).argmax() for row in LONG]),
+        ),
+    ],
+    ids=["medians of groups", "quantiles of all", "several of groups", "weighted", "transforms", "mode"],
+)
+def test_expressions_whose_lines_take_more_than_a_trial_may(make: Callable[[Any], Any], right: Any) -> None:
+    source = Recorded(LONG)
+    expression = make(cf.open(source) * 2)
+    smallest = refused(lambda b: cf.compute(expression, budget=b, device="cpu"), 100_000)
+    assert smallest is not None
+    assert refused(lambda b: cf.compute(expression, budget=b, device="cpu"), smallest * 2 // 3) is not None
+    np.testing.assert_allclose(cf.compute(expression, budget=smallest, device="cpu"), right(), rtol=1e-6)
+
+
+def test_a_refusal_says_what_asks_for_memory() -> None:
+    x = cf.open(Recorded(LONG)) * 2
+    with pytest.raises(cf.BudgetError) as caught:
+        cf.compute(cf.groupby_reduce(x, LABELS, func="median")[0], budget="100kB", device="cpu")
+    assert "chunkflow: in the pass of groupby_reduce" in caught.value.__notes__
+
+    def reversed_lines(lines: np.ndarray) -> np.ndarray:
+        return lines[:, ::-1]
+
+    for fn in (reversed_lines, np.vectorize(reversed_lines, signature="(a,b)->(a,b)")):
+        with pytest.raises(cf.BudgetError, match=r"^reversed_lines runs out .* or let reversed_lines allocate less$"):
+            cf.map(fn, Recorded(LONG), chunks=(1, -1), budget="100kB", device="cpu")
+
+
 @pytest.mark.parametrize("x", [np.arange(4).reshape(2, 2), np.arange(12.0).reshape(3, 4)])
 def test_a_later_pass_copies_what_it_would_copy_of_real_results(x: np.ndarray) -> None:
     """A transposed result is copied by a reduction; ones without strides would not be."""

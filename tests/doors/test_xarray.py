@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from support.devices import Place, on_cpu_and_gpu
+from support.examples import each
 from support.foreign import netcdf
 
 import chunkflow as cf
@@ -18,6 +19,7 @@ from chunkflow import errors
 from chunkflow.api.labels import Labels, axis_of
 from chunkflow.stores.registry import open_source
 from chunkflow.stores.views.decoded import DecodedSource
+from chunkflow.testing import CountingSource
 
 xr = pytest.importorskip("xarray")
 
@@ -556,6 +558,82 @@ def test_a_rolling_mean_of_xarray_reads_its_source_once(tmp_path: Path) -> None:
     assert plan.passes[0][1].bytes_in <= 1.1 * given.nbytes
     expected = given.rolling(time=7, center=True, min_periods=3).mean()
     xr.testing.assert_allclose(mean.compute(budget="16MB", device="cpu"), expected)
+
+
+WRAPPED: dict[str, Any] = {
+    "sum": lambda x: x + x.mean("time"),
+    "rolling": lambda x: x.rolling(time=3).mean(),
+    "medians that roll": lambda x: x.rolling(time=3, min_periods=1).median(),
+    "groups": lambda x: x.groupby("time.month").mean(),
+    "filled": lambda x: x.where(x > 0).fillna(x.min()),
+    "like it": lambda x: xr.full_like(x, 3) * x,
+    "interpolated": lambda x: x.interp(lon=[0.5, 1.5]),
+    "a function": lambda x: xr.apply_ufunc(np.sqrt, abs(x), dask="parallelized", output_dtypes=[x.dtype]),
+    "in chunks": lambda x: x.chunk({"time": 2}, chunked_array_type="chunkflow") * 2,
+    "in chunks of dask's": lambda x: x.chunk({"time": 2}) * 2,
+    "persisted": lambda x: x.persist() + 1,
+    "a copy": lambda x: x.copy(data=x.data * 2),
+}
+
+
+@pytest.mark.parametrize("what", each(WRAPPED, 2))
+def test_expressions_that_a_user_wraps_are_as_those_that_xarray_opens(what: str) -> None:
+    values = np.random.default_rng(0).standard_normal((12, 3, 4))
+    times = np.datetime64("2001-01") + np.arange(12)
+    coords = {"time": times.astype("M8[ns]"), "lon": np.arange(4.0)}
+    plain = xr.DataArray(values * 2, dims=("time", "lat", "lon"), coords=coords, name="t")
+    wrapped = xr.DataArray(cf.open(values) * 2, dims=("time", "lat", "lon"), coords=coords, name="t")
+    assert wrapped.chunks == wrapped.to_dataset().t.chunks == ((12,), (3,), (4,))
+    assert xr.Dataset({"t": (("a", "b", "c"), cf.open(values))}).chunks == {"a": (12,), "b": (3,), "c": (4,)}
+    found = WRAPPED[what](wrapped)
+    assert found.chunks is not None
+    xr.testing.assert_allclose(found.compute(), WRAPPED[what](plain))
+
+
+def test_expressions_that_a_user_wraps_are_stored(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((12, 3, 4))
+    wrapped = xr.Variable(("time", "lat", "lon"), cf.open(values) * 2)
+    ds = xr.Dataset({"t": wrapped})
+    ds.to_zarr(tmp_path / "t.zarr", consolidated=False)
+    ds.to_netcdf(tmp_path / "t.nc", engine="netcdf4")
+    for found in (
+        xr.open_zarr(tmp_path / "t.zarr", consolidated=False),
+        xr.open_dataset(tmp_path / "t.nc", engine="netcdf4"),
+    ):
+        np.testing.assert_array_equal(found.t, values * 2)
+
+
+MARKS: dict[str, Any] = {
+    "of elements": lambda x: x > 2.5,
+    "of lines": lambda x: x.max("time") > 2.5,
+    "of times": lambda x: (x > 2.5).any(("lat", "lon")),
+}
+
+
+@pytest.mark.parametrize("kind", MARKS)
+def test_masks_are_computed_once_before_elements_are_picked(kind: str) -> None:
+    values = np.random.default_rng(0).standard_normal((12, 30, 40))
+    source = CountingSource(values)
+    plain = xr.DataArray(values, dims=("time", "lat", "lon"), coords={"lon": np.arange(40)})
+    x = plain.copy(data=cf.open(source))
+    for data, original in ((x, plain), (x.to_dataset(name="t"), plain.to_dataset(name="t"))):
+        before = source.bytes_read
+        left = data.where(MARKS[kind](x), drop=True)
+        assert source.bytes_read - before <= 1.1 * values.nbytes
+        xr.testing.assert_equal(left.compute(), original.where(MARKS[kind](plain), drop=True))
+        assert source.bytes_read - before <= 4.1 * values.nbytes  # a reduction once more, and a trial
+    times = MARKS["of times"](x)
+    before = source.bytes_read
+    picked = x.isel(time=times)
+    assert source.bytes_read - before <= 1.1 * values.nbytes
+    assert isinstance(times.data, cf.Array)
+    xr.testing.assert_equal(picked.compute(), plain.isel(time=MARKS["of times"](plain)))
+
+
+def test_an_expression_itself_has_no_chunks() -> None:
+    for name in ("chunks", "rechunk"):
+        with pytest.raises(AttributeError, match=f"no {name}: .* import chunkflow.xarray before"):
+            getattr(cf.open(np.ones(3)) * 2, name)
 
 
 def test_persisted_expressions_are_expressions_of_memory(stored: Any) -> None:

@@ -26,7 +26,7 @@ from chunkflow.engine import libraries
 from chunkflow.engine.budget import LEAST_PAGES, lease
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.options import BudgetLike
-from chunkflow.engine.trial import run_trial
+from chunkflow.engine.trial import Trial, run_trial
 from chunkflow.errors import ArgumentTypeError, BudgetError
 from chunkflow.kernels.fourier import LineTransform, transformed
 from chunkflow.kernels.fourier_memory import cufft_bytes, cupy_bytes, numpy_bytes
@@ -249,15 +249,23 @@ class _PassSearch:
             self._suppose(each)
         if each not in self.measured:
             # NumPy's memory is proportional to the elements. A GPU's library makes plans that depend on the lengths.
-            trial = each if self.device.xp is not np else each.smaller(TRIED)
-            zeros = ArraySource(np.broadcast_to(np.zeros((), trial.dtype), trial.shape))
-            kernel = MapKernel(transformed, (SLOT,), {"steps": trial.steps}, output_axes(len(trial.shape)))
-            op = nest([trial.shape], trial.axes)
-            seen = run_trial(kernel, op, [zeros], self.device, self.pool, self.limit)
+            if self.device.xp is not np:
+                seen = self._seen(each)
+            else:
+                try:
+                    seen = self._seen(each.smaller(TRIED))
+                except BudgetError:
+                    seen = self._seen(each.smaller(TRIED // 16))
             # The library keeps one table for each shape of a block: a ragged block has a second one.
             spare = 1.0 if self.device.xp is np else 1.5
             self.measured[each] = float(math.ceil(spare * seen.workspace))
         return max(least, self.measured[each])
+
+    def _seen(self, each: TransformPass) -> Trial:
+        """What a pass takes in a trial."""
+        zeros = ArraySource(np.broadcast_to(np.zeros((), each.dtype), each.shape))
+        kernel = MapKernel(transformed, (SLOT,), {"steps": each.steps}, output_axes(len(each.shape)))
+        return run_trial(kernel, nest([each.shape], each.axes), [zeros], self.device, self.pool, self.limit)
 
     def _suppose(self, each: TransformPass) -> None:
         """Take the steps' memory to be the most that it may be, and call nothing."""

@@ -189,6 +189,11 @@ class Array(InPlace, Collection):
         return format(self.item(), spec) if spec else repr(self)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("chunks", "rechunk"):
+            raise AttributeError(
+                f"an expression has no {name}: its blocks are planned when it runs. Inside an xarray object it has "
+                "chunks: import chunkflow.xarray before the object is made"
+            )
         if not name.startswith("_") and hasattr(np.ndarray, name):
             raise AttributeError(
                 f"an expression has no {name}: use NumPy's functions that docs/numpy.md lists, or compute() first"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.api.statistics.order_statistics import BITS, BITS_OF_LINES, COPIES, SMALL, Make
 from chunkflow.cluster.partition import PARTIAL
@@ -26,8 +28,8 @@ from chunkflow.kernels.statistics.radix_select import Found, NextDigits
 def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node | None:
     """Quantiles as a chain of expressions of one pass each; None if there are no elements or no quantiles.
 
-    Lines of at most `SMALL` bytes are partitioned whole. It is None, too, of longer ones where NaN are left out: their
-    ranks are known after a pass only.
+    Lines of at most `SMALL` bytes are partitioned whole. Where NaN are left out of longer ones, the first pass counts
+    how many numbers each line has, and so finds its ranks.
     """
     shape, dtype = node_of(x).shape, node_of(x).spec.dtype
     axes = reduced_axes(axis, len(shape))
@@ -40,17 +42,17 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         dims = tuple(along if wanted.single else [None, *along])
         kernel = MapKernel(WholeLines(rule, axes, wanted.single, keepdims, wanted.of_lines), (SLOT,), {}, dims)
         return _op([x], Declared(nest([shape], axes), kernel, dims), name)
-    if wanted.of_lines is not None:
-        return None
-    ranks = rule.ranks()
+    of_lines = wanted.of_lines
+    ranks = rule.ranks() if of_lines is None else np.zeros_like(of_lines(np.full((), 1)).all_ranks())
     follows = (0, *(1 + a for a in kept))
     operands = (Operand(tuple(range(1, 1 + len(shape)))), Operand(follows))
-    extents, left, state = (2 * len(ranks), *shape), 8 * dtype.itemsize, None
+    rows = 2 * len(ranks) + (of_lines is not None)
+    extents, left, state = (rows, *shape), 8 * dtype.itemsize, None
     most = int(math.log2(max(2, PARTIAL // len(ranks))))
     while left:
         bits = min(left, BITS_OF_LINES if kept and math.prod(shape[a] for a in kept) > 1 else BITS, most)
         left -= bits
-        digits = NextDigits(axes, ranks, dtype, left, bits)
+        digits = NextDigits(axes, ranks, dtype, left, bits, of_lines if state is None else None)
         given = [x] if state is None else [x, Lazy(state)]
         op = LoopNest(extents, operands[: len(given)], (), frozenset({0}))
         declared = Declared(op, digits, follows, strips=Strips(shared=digits.strip), copies=COPIES / 2)
@@ -59,7 +61,7 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
     places = [None if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
     places = places if wanted.single else [0, *places]
     dims = tuple(a or None for a in places)
-    kernel = MapKernel(Found(rule, dtype, tuple(places)), (SLOT,), {}, dims)
+    kernel = MapKernel(Found(rule, dtype, tuple(places), of_lines), (SLOT,), {}, dims)
     return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)
 
 

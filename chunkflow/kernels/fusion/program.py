@@ -7,7 +7,7 @@ and clipped at the array's edges unless it is periodic there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
@@ -217,6 +217,18 @@ class Fused(MultiKernel):
         same = all(new is old for new, old in zip(folding, self.folding, strict=True))
         return self if same else replace(self, folding=cast("tuple[Folding | None, ...]", folding))
 
+    def of_short_lines(self, lengths: Mapping[int, int]) -> Fused | None:
+        """The program for lines of these lengths, along axes of its nest; None if neighbours along these are needed."""
+        if any(any((*w.clipped[a], *w.wrapped[a], w.longer[a])) for w in self.windows for a in lengths):
+            return None
+        program = []
+        for instruction, spent in self.program:
+            if isinstance(instruction, Call):
+                own = {i: lengths[a] for i, a in enumerate(instruction.axes) if a is not None and a in lengths}
+                instruction = replace(instruction, nest=of_short(instruction.nest, own))
+            program.append((instruction, spent))
+        return replace(self, program=tuple(program))
+
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
@@ -288,9 +300,20 @@ class Feeding(KernelWrapper):
         """What the program makes of the blocks."""
         return self.feeds.step([], blocks, nest, grid, index, box)[1]
 
+    def shortened(self, nest: LoopNest, short: LoopNest) -> Feeding | None:
+        lengths = {a: short.extents[a] for a in nest.whole}
+        feeds, own = self.feeds.of_short_lines(lengths), of_short(self.nest, lengths)
+        kernel = None if feeds is None else self.kernel.shortened(self.nest, own)
+        return None if feeds is None or kernel is None else replace(self, feeds=feeds, kernel=kernel, nest=own)
+
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Feeding:
         own = replace(self.nest, outputs=nest.outputs)
         return replace(self, kernel=self.kernel.informed(own, dtypes), nest=own)
+
+
+def of_short(nest: LoopNest, lengths: Mapping[int, int]) -> LoopNest:
+    """The nest with these lengths of some axes."""
+    return replace(nest, extents=tuple(lengths.get(a, n) for a, n in enumerate(nest.extents)))
 
 
 def along(region: Region, axes: Axes) -> Region:

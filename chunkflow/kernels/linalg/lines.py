@@ -20,6 +20,8 @@ def fitted(block: Any, matrix: np.ndarray, rcond: float | None = None, *, residu
     array([2., 1.])
     """
     length, order = matrix.shape
+    if is_trial():  # of shorter lines
+        length, matrix = len(block), matrix[: len(block)]
     lines = block.reshape(length, -1).T.astype("f8")
     rows = np.asarray(matrix, "f8", like=lines)
     missing = np.isnan(lines)
@@ -36,6 +38,9 @@ def fitted(block: Any, matrix: np.ndarray, rcond: float | None = None, *, residu
         own = rows * there[..., None]
         found[these] = _solved(own, np.where(there, lines[these], 0), rcond, there.sum(axis=1), residuals)
     return found.T.reshape((*(() if residuals else (order,)), *block.shape[1:]))
+
+
+fitted.any_length = True  # type: ignore[attr-defined]
 
 
 def _solved(rows: Any, lines: Any, rcond: float | None, count: Any, residuals: bool) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -214,6 +214,7 @@ class WholeLines:
     scalar: bool
     keepdims: bool
     of_lines: LineRule | None = None
+    any_length: ClassVar[bool] = True
 
     def __call__(self, block: Any) -> Any:
         """Quantiles of one block, along a new first axis unless `scalar`."""
@@ -229,14 +230,19 @@ class WholeLines:
             if on_cpu and not missing.any() and not is_trial():
                 missing = None
         if on_cpu and missing is None:
-            lines.partition(self.rule.ranks(), -1)
+            ranks = self.rule.ranks()
+            # A trial's lines may be shorter.
+            lines.partition(np.minimum(ranks, lines.shape[-1] - 1) if is_trial() else ranks, -1)
         else:
             lines = in_order(lines)  # CuPy's partition does not know where NaN belongs
         if self.of_lines is not None and missing is not None:
             rule = self.of_lines(lines.shape[-1] - on_host(missing))
             found = rule.result(lambda ranks: along_first(lines, ranks))
         else:
-            found = self.rule.result(lambda ranks: np.moveaxis(lines[..., np.asarray(ranks, like=lines)], -1, 0))
+            last = lines.shape[-1] - 1
+            found = self.rule.result(
+                lambda ranks: np.moveaxis(lines[..., np.asarray(np.minimum(ranks, last), like=lines)], -1, 0)
+            )
         shape = [1 if a in self.axes else n for a, n in enumerate(block.shape) if self.keepdims or a not in self.axes]
         return found.reshape(shape if self.scalar else (found.shape[0], *shape))
 

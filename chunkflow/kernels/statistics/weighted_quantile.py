@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class WeightedLines:
     scalar: bool
     keepdims: bool
     skip: bool
+    any_length: ClassVar[bool] = True
 
     def __call__(self, block: Any, weights: Any) -> Any:
         """Quantiles of one block, along a new first axis unless `scalar`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -65,24 +66,56 @@ def test_methods_and_special_numbers(method: str) -> None:
             )
 
 
-def test_nan_is_left_out_of_short_lines() -> None:
-    x = X.copy()
-    x[X > 20] = np.nan
-    same(np.nanmedian(cf.open(x), axis=0).to_dask(**HOW).compute(), np.nanmedian(x, axis=0))
-    with pytest.raises(UnsupportedError, match="nanmedian"):
-        np.nanmedian(cf.open(x)).to_dask(**HOW)
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", ">f4", "f8"])
+@pytest.mark.parametrize("axis", [None, 1, (0, 2), (0, 1, 2)])
+def test_nan_is_left_out(dtype: str, axis: Any) -> None:
+    x = X.astype(dtype)
+    if x.dtype.kind == "f":
+        x[X > 20], x[:, 3], x[5, 6] = np.nan, np.nan, np.inf
+    lazy = cf.open(x)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # lines that are all NaN
+        for keepdims, q in ((False, [0.01, 0.5, 0.99]), (True, 0.7), (True, np.float32(0.3))):
+            got = np.nanquantile(lazy, q, axis=axis, keepdims=keepdims).to_dask(**HOW).compute()
+            same(got, np.nanquantile(x, q, axis=axis, keepdims=keepdims))
+        got = np.nanmedian(lazy, axis=axis, keepdims=True).to_dask(**HOW).compute()
+        same(got, np.nanmedian(x, axis=axis, keepdims=True))
+        same(np.nanpercentile(lazy, 7, axis=axis).to_dask(**HOW).compute(), np.nanpercentile(x, 7, axis=axis))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_without_nan(method: str) -> None:
+    x = X[:, :, 0].copy()
+    x[X[:, :, 0] > 20], x[5], x[6, 7], x[8, :9] = np.nan, np.inf, -np.inf, -0.5
+    x[:, 11] = np.nan
+    for axis in (None, 0, 1):
+        lazy = cf.nanquantile(cf.open(x), [0, 0.3, 1], axis=axis, method=method)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            expected = np.nanquantile(x, [0, 0.3, 1], axis, method=method)
+        same(lazy.to_dask("3kB", budget="80MB", device="cpu").compute(), expected)
+
+
+def test_nothing_but_nan() -> None:
+    x = np.full((300, 1000), np.nan, "f4")
+    same(np.nanmedian(cf.open(x)).to_dask(**HOW).compute(), np.float32(np.nan))
+    same(np.nanquantile(cf.open(x), [0.1, 1]).to_dask(**HOW).compute(), np.full(2, np.nan))
+    x[7, 3] = 5
+    for one, other in zip(dask.compute(np.nanmedian(cf.open(x)), cf.nanmax(cf.open(x))), (5, 5), strict=True):
+        same(one, np.float32(other))
 
 
 @everywhere
 @pytest.mark.usefixtures("small")
 def test_on_any_device(place: Place) -> None:
     x = X.astype("f4")
+    missing = np.where(X > 20, np.float32(np.nan), x)
     how = {"partition": "9kB", "budget": place.budget(80 << 20), "device": place.device()}
     for axis in (None, 0):
-        same(
-            np.quantile(cf.open(x), [0.2, 0.9], axis=axis).to_dask(**how).compute(),
-            np.quantile(x, [0.2, 0.9], axis=axis),
-        )
+        for fn, some in ((np.quantile, x), (np.nanquantile, missing)):
+            same(fn(cf.open(some), [0.2, 0.9], axis=axis).to_dask(**how).compute(), fn(some, [0.2, 0.9], axis=axis))
 
 
 @settings(max_examples=examples(1 / 2))
@@ -91,16 +124,24 @@ def test_on_any_device(place: Place) -> None:
     size=st.integers(50, 2000),
     q=st.lists(st.floats(0, 1), min_size=1, max_size=4),
     few=st.booleans(),
+    skip=st.booleans(),
     data=st.data(),
 )
-def test_any_shape_partition_and_quantiles(shape: tuple[int, ...], size: int, q: Any, few: bool, data: Any) -> None:
+def test_any_shape_partition_and_quantiles(
+    shape: tuple[int, ...], size: int, q: Any, few: bool, skip: bool, data: Any
+) -> None:
     rng = np.random.default_rng(1)
     x = (rng.integers(0, 3, shape) if few else rng.standard_normal(shape)).astype("f4")
+    if skip:
+        x[rng.random(shape) < 0.4] = np.nan
+    fn: Any = np.nanquantile if skip else np.quantile
     axis = data.draw(st.sampled_from([None, *range(len(shape))]))
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
         patch.setattr(quantile_graph, "SMALL", 0)
-        lazy = np.quantile(cf.open(x), q, axis=axis)
-        same(lazy.to_dask(size, budget="200MB", device="cpu").compute(), np.quantile(x, np.array(q), axis=axis))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # lines that are all NaN
+            expected = fn(x, np.array(q), axis=axis)
+        same(fn(cf.open(x), q, axis=axis).to_dask(size, budget="200MB", device="cpu").compute(), expected)
 
 
 def test_they_are_part_of_expressions() -> None:
@@ -109,6 +150,7 @@ def test_they_are_part_of_expressions() -> None:
         ((x > np.median(x)).sum(axis=0), (np.median(X) < X).sum(axis=0)),
         (np.median(x * 2 - x.mean()), np.median(X * 2 - X.mean())),
         (np.median(abs(x - np.median(x))), np.median(abs(X - np.median(X)))),
+        (np.nanmedian(x * 2 - np.nanquantile(x, 0.2)), np.nanmedian(X * 2 - np.nanquantile(X, 0.2))),
     ):
         same(lazy.to_dask(**HOW).compute(), expected)
     for one, other in zip(dask.compute(np.median(x), x.max()), (np.median(X), X.max()), strict=True):
@@ -116,9 +158,10 @@ def test_they_are_part_of_expressions() -> None:
 
 
 def test_bits_are_the_same_in_whatever_order_tasks_run() -> None:
-    d = np.quantile(cf.open(X), [0.1, 0.5]).to_dask(**HOW)
-    for workers in (1, 2, 4):
-        same(d.compute(scheduler="threads", num_workers=workers), np.quantile(X, [0.1, 0.5]))
+    for fn in (np.quantile, np.nanquantile):
+        d = fn(cf.open(X), [0.1, 0.5]).to_dask(**HOW)
+        for workers in (1, 2, 4):
+            same(d.compute(scheduler="threads", num_workers=workers), fn(X, [0.1, 0.5]))
 
 
 def test_no_task_gives_more_than_its_counts() -> None:
