@@ -240,10 +240,9 @@ def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """NaT is equal to none."""
     _takes("np.isin", named, "invert", "assume_unique")
     (x, tests), _ = same_unit(places)
-    if isinstance(tests, Array):
-        raise _refusal("np.isin", "needs the values that are looked for in memory")
-    tests = np.atleast_1d(tests)
-    return ours(x, tests[tests != NAT], **named)
+    inverts = named.pop("invert", False)
+    found = ours(x, tests, **named) & (x != NAT)
+    return ~found if inverts else found
 
 
 def _counted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
