@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from chunkflow.engine.options import Options
-from chunkflow.errors import UnsupportedError, refused_by
+from chunkflow.errors import ArgumentError, UnsupportedError, refused_by
 from chunkflow.graph.evaluate import op_node
-from chunkflow.graph.nodes import Lazy, first_lazy, key_of, node_of, remembered
+from chunkflow.graph.nodes import Lazy, Node, first_lazy, key_of, node_of, remembered, source_of
 from chunkflow.graph.request import Request
 from chunkflow.graph.windows import windowed, windows_of
 from chunkflow.kernels.declare import declare_map
+from chunkflow.kernels.fusion.codegen import power
 from chunkflow.kernels.map import is_elementwise, is_scalar
 from chunkflow.kernels.twins import suited
 
@@ -52,10 +53,23 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     else:
         with refused_by(name):
             node.check()
+    if fn in (np.power, power):
+        _check_exponents(node, arrays[1])
     number = fn.nout if isinstance(fn, np.ufunc) else 1
     kind = type(first)
     result = kind(node) if number == 1 else tuple(kind(node.item(i)) for i in range(number))
     return remembered(result, applied, (fn, tuple(args), kwargs, dict(whole)), {}, arrays)
+
+
+def _check_exponents(result: Node, exponent: Any) -> None:
+    """Refuse negative exponents of integers that are in memory: others are refused when they are computed."""
+    known = source_of(node_of(exponent)) if isinstance(exponent, Lazy) else exponent
+    if type(known) is not np.ndarray or result.spec.dtype.kind not in "iu" or not result.spec.size * known.size:
+        return
+    if (least := known.min()) < 0:
+        raise ArgumentError(
+            f"integers to the power {least}: integers to negative integer powers are not allowed; x.astype(float) first"
+        )
 
 
 def _of_windows(

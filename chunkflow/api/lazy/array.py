@@ -407,6 +407,8 @@ class Array(InPlace, Collection):
     min, max, any, all = map(_function, (np.min, np.max, np.any, np.all))
     argsort, argpartition = map(_function, (np.argsort, np.argpartition))
     argmin, argmax, cumsum, cumprod = map(_function, (np.argmin, np.argmax, np.cumsum, np.cumprod))
+    nonzero, searchsorted, choose = map(_function, (np.nonzero, np.searchsorted, np.choose))
+    diagonal, trace, take = map(_function, (np.diagonal, np.trace, np.take))
     squeeze, swapaxes, repeat, dot = map(_function, (np.squeeze, np.swapaxes, np.repeat, np.dot))
 
     def map(self, fn: Callable[..., Any], *arrays: Any, **kwargs: Any) -> Any:

@@ -215,6 +215,7 @@ class MaskedArray(Masked):
     sum, prod, mean, var, std, ptp = map(_function, (np.sum, np.prod, np.mean, np.var, np.std, np.ptp))
     min, max, any, all = map(_function, (np.min, np.max, np.any, np.all))
     argmin, argmax, argsort, cumsum, cumprod = map(_function, (np.argmin, np.argmax, np.argsort, np.cumsum, np.cumprod))
+    trace, diagonal, nonzero, take = map(_function, (np.trace, np.diagonal, np.nonzero, np.take))
     squeeze, swapaxes, repeat, clip, round = map(_function, (np.squeeze, np.swapaxes, np.repeat, np.clip, np.round))
     conj = conjugate = _operator(np.conjugate)
 

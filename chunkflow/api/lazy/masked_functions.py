@@ -6,14 +6,13 @@ that what is asked for together is computed in the same passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from chunkflow.api.lazy import numpy_dispatch, numpy_functions
-from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy import masked_statistics, numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.handlers import Function, Handler, Handlers
 from chunkflow.api.lazy.masked_domains import defined, not_finite
 from chunkflow.api.lazy.masked_parts import (
@@ -25,142 +24,32 @@ from chunkflow.api.lazy.masked_parts import (
     mask_of,
     masked_with,
     opened,
-    paired,
 )
-from chunkflow.api.rearrange import masks, where
-from chunkflow.api.reductions import extremes, sums
-from chunkflow.api.statistics import quantile, unique
+from chunkflow.api.lazy.masked_rules import (
+    accumulated,
+    alike,
+    appended,
+    as_masked,
+    as_one,
+    filled_like,
+    first_masked,
+    is_masked,
+    joined,
+    moved,
+    of_data,
+    of_elements,
+    of_filled,
+    only,
+    reduced,
+    refusal,
+)
+from chunkflow.api.rearrange import join, masks, where
+from chunkflow.api.reductions import extremes
+from chunkflow.api.statistics import histogram, quantile, sort, unique
+from chunkflow.api.stencil import gradient
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
-
-
-def _refusal(name: str, why: str = "is not supported") -> UnsupportedError:
-    return UnsupportedError(f"{name} of a masked expression {why}: {WAYS_OUT}")
-
-
-def _only(places: Sequence[Any], named: Mapping[str, Any], at: int = 0) -> Masked:
-    """The one masked argument, which has this place."""
-    others = [*places[:at], *places[at + 1 :], *named.values()]
-    if not isinstance(places[at], Masked) or any(isinstance(other, Masked) for other in others):
-        raise UnsupportedError(f"an argument is masked that must not be: {WAYS_OUT}")
-    found: Masked = places[at]
-    return found
-
-
-# -- How elements and mask come about --------------------------------------------------------------------------------
-
-
-def _moved(at: int) -> Handler:
-    """The mask is moved as the elements are; `at` is the place of the array among the arguments."""
-
-    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places, named, at)
-        found, mask = (ours(*places[:at], part, *places[at + 1 :], **named) for part in x.parts())
-        return paired(x, found, mask)
-
-    return call
-
-
-def _filled_like(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """Arrays of one number keep the mask; of another shape too, where that has as many elements."""
-    if named.get("shape") is None:
-        return elementwise(ours, places, named)
-    x = _only(places, named)
-    found = ours(data_of(x), *places[1:], **named)
-    return x.kept(found, mask_of(x if found.size == x.size else type(x).unmasked(found)).reshape(found.shape))
-
-
-def _joined(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """Arrays are joined: of those without a mask nothing is masked."""
-    first = _first(places)
-    of_bools = {key: value for key, value in named.items() if key not in ("dtype", "casting")}
-    return paired(first, ours(*map(data_of, places), **named), ours(*map(mask_of, places), **of_bools))
-
-
-def _alike(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """Arrays that are changed alike: each gives a result, so each becomes a masked expression."""
-    kind = type(_first(places))
-    return _joined(ours, [value if isinstance(value, Masked) else _unmasked(kind, value) for value in places], named)
-
-
-def _unmasked(kind: type[Masked], value: Any) -> Masked:
-    return kind.unmasked(value) if isinstance(value, Array) else kind.of(np.ma.asarray(value))
-
-
-def _appended(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    return _joined(ours, [np.asarray(value) if isinstance(value, list | tuple) else value for value in places], named)
-
-
-def _first(values: Any) -> Masked:
-    """The first masked expression in lists of them: there is one."""
-    found = [each for value in values for each in ([value] if isinstance(value, Masked) else _inner(value))]
-    return found[0]
-
-
-def _inner(value: Any) -> list[Masked]:
-    return [_first(value)] if isinstance(value, list | tuple) and _is_masked(value) else []
-
-
-def _is_masked(value: Any) -> bool:
-    return isinstance(value, Masked) or (isinstance(value, list | tuple) and any(map(_is_masked, value)))
-
-
-def _of_data(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """What is known of the elements alone."""
-    return ours(*map(data_of, places), **named)
-
-
-def _of_filled(neutral: Callable[[np.dtype], Any]) -> Handler:
-    """A plain result, of the elements with something neutral in the masked places."""
-
-    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places, named)
-        return ours(x.filled(neutral(data_of(x).dtype)), *places[1:], **named)
-
-    return call
-
-
-def _accumulated(neutral: int) -> Handler:
-    """Masked places change nothing, and stay masked."""
-
-    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places, named)
-        mask = mask_of(x) if named.get("axis") is not None else mask_of(x).reshape(-1)
-        return x.kept(ours(x.filled(neutral), **named), mask)
-
-    return call
-
-
-def _lines(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that say along which axes an array is reduced."""
-    return {key: named[key] for key in ("axis", "keepdims") if key in named}
-
-
-def _reduced(neutral: Callable[[np.dtype], Any] | None = None) -> Handler:
-    """Masked elements are left out by ``where=``. Masked is what has too few others; an extreme begins with `neutral`.
-
-    Whether there are is found in the same pass.
-    """
-
-    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places, named)
-        data, taken = data_of(x), ~mask_of(x)
-        if ours is sums.mean and named.get("dtype") is not None and np.dtype(named["dtype"]).kind in "biu":
-            raise _refusal("a mean", f"has no dtype={named['dtype']!r}, which loses fractions: round it, or")
-        if "where" in named:
-            taken = mapped(np.logical_and, taken, named["where"])
-        begun = {} if neutral is None else {"initial": neutral(data.dtype)}
-        found = ours(data, **{**begun, **named, "where": taken})
-        return x.kept(found, _too_few(taken, named.get("correction", named.get("ddof", 0)), _lines(named)))
-
-    return call
-
-
-def _too_few(taken: Any, least: float, how: Mapping[str, Any]) -> Any:
-    """Whether no more elements than `least` are taken along the axes."""
-    return sums.sum(taken, **how) <= least if least else extremes.all(~taken, **how)
-
 
 # -- Functions by themselves -----------------------------------------------------------------------------------------
 
@@ -174,21 +63,30 @@ def _last(dtype: np.dtype) -> Any:
 
 
 def _spread(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    x = _only(places, named)
-    high, low = (_reduced(start)(fn, [x], named) for fn, start in ((extremes.max, _lowest), (extremes.min, _highest)))
+    x = only(places, named)
+    high, low = (reduced(start)(fn, [x], named) for fn, start in ((extremes.max, _lowest), (extremes.min, _highest)))
     return elementwise(partial(mapped, np.subtract), (high, low), {})
 
 
 def _sorted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """Masked elements come last, also behind NaN."""
-    x = _only(places, named)
+    x = only(places, named)
     return x.kept(ours(x.filled(_last(data_of(x).dtype)), **named), ours(mask_of(x), **named))
 
 
+def _partitioned(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Sorted: that is a partition at each place, of which the mask is known."""
+    x, how = only(places, named), {key: value for key, value in named.items() if key == "axis"}
+    ours(data_of(x), *places[1:], **named)  # what is refused of any array is refused here
+    if ours is sort.argpartition:
+        return sort.argsort(x.filled(_last(data_of(x).dtype)), **how)
+    return _sorted(sort.sort, [x], how)
+
+
 def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    x = _only(places, named)
+    x = only(places, named)
     if named.keys() & {"prepend", "append"}:
-        raise _refusal("diff", "takes no prepend= and append=, join them before")
+        raise refusal("diff", "takes no prepend= and append=, join them before")
     found, mask = ours(data_of(x), **named), mask_of(x)
     (along,) = normalize_axes(named.get("axis", -1), mask.ndim, "axis")
     before = (slice(None),) * along
@@ -200,10 +98,10 @@ def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> An
 def _chosen(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """As `numpy.ma.where`: masked where the condition is, or the element that it takes."""
     if len(places) == 1:
-        return masks.nonzero(_only(places, named).filled(False))
-    first, (condition, *branches) = _first(places), places
+        return masks.nonzero(only(places, named).filled(False))
+    first, (condition, *branches) = first_masked(places), places
     found = ours(*map(data_of, places), **named)
-    if _is_masked(branches):
+    if is_masked(branches):
         mask = either(mapped(np.where, data_of(condition), *map(mask_of, branches)), *_masks(condition))
     else:
         mask = mask_of(condition)
@@ -214,38 +112,121 @@ def _masks(*values: Any) -> list[Any]:
     return [mask_of(value) for value in values if isinstance(value, Masked)]
 
 
-def _median(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """The median of the others, as `numpy.ma.median`: NaN where one of them is NaN."""
-    x, how = _only(places, named), _lines(named)
-    data, taken = data_of(x), ~mask_of(x)
-    exact = data.dtype.kind in "biu"
-    data = data.astype("f8") if exact else data
-    found = quantile.nanmedian(mapped(np.where, taken, data, data.dtype.type(np.nan)), **how)
-    if not exact:
-        lost = extremes.any(mapped(np.isnan, data), **how, where=taken)
-        found = mapped(np.where, lost, found.dtype.type(np.nan), found)
-    return x.kept(found, _too_few(taken, 0, how))
+def _selected(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Masked where the choice is, or the first condition that may hold."""
+    conditions, choices, default = *map(list, places), named.get("default", 0)
+    first = first_masked([conditions, choices, [default]])
+    found = ours(data_of(conditions), data_of(choices), default=data_of(default))
+    maybe = [elementwise(partial(mapped, np.asarray), [c], {}).filled(True) if is_masked(c) else c for c in conditions]
+    hidden = [
+        mapped(np.logical_or, mask_of(choice), mask_of(condition)) if is_masked(condition) else mask_of(choice)
+        for condition, choice in zip(conditions, choices, strict=True)
+    ]
+    mask = ours(maybe, hidden, default=mask_of(default))
+    return type(first)(found, numpy_functions.broadcast_to(mask, found.shape))
 
 
-def _average(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """As `numpy.ma.average`: a masked weight is left out with its element."""
-    x, how = places[0], _lines(named)
-    weights, returned = named.get("weights"), named.get("returned", False)
-    if weights is None:
-        mean = _reduced()(sums.mean, [x], how)
-        return (mean, x.count(**how).astype(mean.dtype)) if returned else mean
-    bare = weights if isinstance(weights, Masked) else _unmasked(type(x), weights)
-    along = sums.weighed(x.shape, bare.shape, how.get("axis"))
-    order = np.argsort(along).tolist()
-    wider = tuple(slice(None) if a in along else None for a in range(len(x.shape)))
-    weight, hidden = (numpy_functions.broadcast_to(p.transpose(order)[wider], x.shape) for p in bare.parts())
-    data, taken = data_of(x), ~either(mask_of(x), hidden)
-    dtype = np.result_type(data.dtype, weight.dtype, *(["f8"] if data.dtype.kind in "biu" else []))
-    total = sums.sum(weight, dtype=dtype, where=taken, **how)
-    found = sums.sum(mapped(np.multiply, data, weight, dtype=dtype), where=taken, **how) / total
-    missing = _too_few(taken, 0, how) | (total == 0)
-    mean = x.kept(found, missing)
-    return (mean, mean.kept(total, missing)) if returned else mean
+def _chosen_by_number(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """As `numpy.ma.choose`: masked where the number is, or the choice."""
+    which, choices = places[0], list(places[1])
+    first = first_masked([which, choices])
+    numbers = which.filled(0) if isinstance(which, Masked) else which
+    found, mask = (ours(numbers, list(map(part, choices)), **named) for part in (data_of, mask_of))
+    if isinstance(which, Masked):
+        mask = mapped(np.logical_or, mask, mask_of(which))
+    return type(first)(found, numpy_functions.broadcast_to(mask, found.shape))
+
+
+def _inserted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    arr, obj, values = places
+    if is_masked(obj):
+        raise refusal("insert", "takes no masked places")
+    kind = type(first_masked([arr, values]))
+    x, values = (arr if isinstance(arr, Masked) else as_masked(kind, arr)), as_one(values)
+    return x.kept(*(ours(part(x), obj, part(values), **named) for part in (data_of, mask_of)))
+
+
+def _padded(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """What is put beside the array is masked where it is a masked element's image; a constant is not."""
+    x, mode = only(places, named), named.get("mode", "constant")
+    if mode not in (*join.MODES, "empty") or named.get("reflect_type", "even") != "even":
+        raise refusal("pad", f"has no mode={mode!r}, reflect_type='odd' or function, which computes with elements")
+    images = {key: value for key, value in named.items() if key not in ("constant_values", "value")}
+    return x.kept(ours(data_of(x), *places[1:], **named), ours(mask_of(x), *places[1:], **images))
+
+
+def _neighbours(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """A gradient is masked where one of the elements is of which it is made."""
+    x, order = only(places, named), named.get("edge_order", 1)
+    found, shape = ours(data_of(x), *places[1:], **named), data_of(x).shape
+    axes = gradient.axes_of(named.get("axis"), len(shape))
+    uniform = [not isinstance(step, np.ndarray) for step in gradient.spacings(places[1:], axes, shape)]
+    several = isinstance(found, tuple | list)
+    results = found if several else [found]
+    hidden = [_beside(mask_of(x), *how, order) for how in zip(axes, uniform, strict=True)] if axes else [mask_of(x)]
+    given = [x.kept(*parts) for parts in zip(results, hidden, strict=True)]
+    return type(found)(given) if several else given[0]
+
+
+def _beside(mask: Any, axis: int, is_uniform: bool, edge_order: int) -> Any:
+    """Whether one of the elements is masked of which the differences along an axis are made."""
+
+    def at(start: int | None, stop: int | None) -> Any:
+        return mask[(*(slice(None),) * axis, slice(start, stop))]
+
+    inner = [at(None, -2), at(2, None), *([] if is_uniform else [at(1, -1)])]
+    first, last = [at(0, 1), at(1, 2)], [at(-1, None), at(-2, -1)]
+    if edge_order == 2:
+        first, last = [*first, at(2, 3)], [*last, at(-3, -2)]
+    return join.concatenate([either(*part) for part in (first, inner, last) if part[0].size], axis)
+
+
+def _ends(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """As `numpy.ma.ediff1d`."""
+    values = {key: as_one(value) for key, value in named.items()}
+    x = next(value for value in (*places, *values.values()) if isinstance(value, Masked))
+    first = mask_of(as_masked(type(x), as_one(places[0]))) if not is_masked(places[0]) else mask_of(places[0])
+    flat = first.reshape(-1)
+    between = either(flat[1:], flat[:-1])
+    ends = {key: mask_of(value).reshape(-1) for key, value in values.items()}
+    parts = [ends.get("to_begin"), between, ends.get("to_end")]
+    found = ours(data_of(as_one(places[0])), **{key: data_of(value) for key, value in values.items()})
+    return x.kept(found, join.concatenate([part for part in parts if part is not None]))
+
+
+def _totals(neutral: int) -> Handler:
+    """`cumulative_sum` and so on: what they begin with is not masked."""
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = only(places, named)
+        found, mask = ours(x.filled(neutral), **named), mask_of(x)
+        if found.shape != mask.shape:  # which begins with `neutral`
+            (along,) = normalize_axes(named.get("axis") or 0, mask.ndim, "axis")
+            before = np.zeros((*mask.shape[:along], 1, *mask.shape[along + 1 :]), bool)
+            mask = join.concatenate([before, mask], along)
+        return x.kept(found, mask)
+
+    return call
+
+
+def _outer(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """As `numpy.ma.outer`: masked where either is."""
+    arrays = list(map(as_one, places))
+    one, other = (mask_of(value).reshape(-1) for value in arrays)
+    found = ours(*map(data_of, arrays), **named)
+    return first_masked(arrays).kept(found, mapped(np.logical_or, one[:, None], other[None]))
+
+
+def _weighed(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """As `numpy.ma.convolve` and `correlate`: masked where a masked element is weighed, even by zero."""
+    at = 0 if isinstance(places[0], Masked) else 1
+    x, beside = only(places, named, at), as_one(places[1 - at])
+
+    def both(line: Any, weights: Any) -> Any:
+        return ours(*((line, weights) if at == 0 else (weights, line)), **named)
+
+    hidden = both(mask_of(x).astype(np.int64), np.ones(np.shape(beside), np.int64))
+    return x.kept(both(x.filled(0), beside), hidden > 0)
 
 
 def _close(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
@@ -256,9 +237,9 @@ def _close(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 def _distinct(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """As `numpy.ma.unique`: the masked places are one more value, and last."""
-    x = _only(places, named)
+    x = only(places, named)
     if strange := named.keys() - {"equal_nan", "sorted", "chunks", "budget", "device", "progress"}:
-        raise _refusal("unique", f"takes no {', '.join(sorted(strange))}")
+        raise refusal("unique", f"takes no {', '.join(sorted(strange))}")
     present = x.compressed()
     values = ours(present, **named)
     if present.size == x.size:
@@ -276,34 +257,59 @@ def _rows(names: str, handler: Handler, numpys: Any = np) -> dict[Any, Handler]:
 
 FUNCTIONS: dict[Any, Handler] = {
     **_rows("angle around round clip fix i0 imag iscomplex isclose isneginf isposinf isreal real sinc", elementwise),
-    **_rows("nan_to_num astype digitize isin interp", elementwise),
-    **_rows("zeros_like ones_like full_like empty_like", _filled_like),
-    **_rows("transpose flip roll repeat copy reshape ravel squeeze expand_dims moveaxis swapaxes", _moved(0)),
-    **_rows("broadcast_to tile split array_split hsplit vsplit dsplit rot90 fliplr flipud unstack", _moved(0)),
-    **_rows("take take_along_axis delete matrix_transpose", _moved(0)),
-    **_rows("sliding_window_view", _moved(0), np.lib.stride_tricks),
-    **_rows("compress extract", _moved(1)),
-    **_rows("concatenate stack hstack vstack dstack column_stack block", _joined),
-    **_rows("broadcast_arrays atleast_1d atleast_2d atleast_3d meshgrid", _alike),
-    **_rows("append", _appended),
-    **_rows("sum prod mean var std any all", _reduced()),
-    **_rows("min amin", _reduced(_highest)),
-    **_rows("max amax", _reduced(_lowest)),
-    **_rows("argmin", _of_filled(_highest)),
-    **_rows("argmax", _of_filled(_lowest)),
-    **_rows("argsort", _of_filled(_last)),
-    **_rows("count_nonzero nonzero flatnonzero argwhere", _of_filled(lambda dtype: 0)),
-    **_rows("cumsum", _accumulated(0)),
-    **_rows("cumprod", _accumulated(1)),
-    **_rows("shape ndim size iscomplexobj isrealobj result_type", _of_data),
+    **_rows("nan_to_num astype", elementwise),
+    **_rows("digitize isin interp", of_elements(0)),
+    **_rows("searchsorted polyval", of_elements(1)),
+    **_rows("zeros_like ones_like full_like empty_like", filled_like),
+    **_rows("transpose flip roll repeat copy reshape ravel squeeze expand_dims moveaxis swapaxes", moved(0)),
+    **_rows("broadcast_to tile split array_split hsplit vsplit dsplit rot90 fliplr flipud unstack", moved(0)),
+    **_rows("take take_along_axis delete matrix_transpose rollaxis resize", moved(0)),
+    **_rows("diagonal diag diagflat tril triu", moved(0)),
+    **_rows("diagonal matrix_transpose", moved(0), np.linalg),
+    **_rows("fftshift ifftshift", moved(0), np.fft),
+    **_rows("sliding_window_view", moved(0), np.lib.stride_tricks),
+    **_rows("compress extract", moved(1)),
+    **_rows("concatenate stack hstack vstack dstack column_stack block", joined),
+    **_rows("broadcast_arrays atleast_1d atleast_2d atleast_3d meshgrid", alike),
+    **_rows("append", appended),
+    **_rows("sum prod mean var std any all", reduced()),
+    **_rows("min amin", reduced(_highest)),
+    **_rows("max amax", reduced(_lowest)),
+    **_rows("argmin", of_filled(_highest)),
+    **_rows("argmax", of_filled(_lowest)),
+    **_rows("argsort", of_filled(_last)),
+    **_rows("count_nonzero nonzero flatnonzero argwhere", of_filled(lambda dtype: 0)),
+    **_rows("trace", of_filled(lambda dtype: 0)),
+    **_rows("trace", of_filled(lambda dtype: 0), np.linalg),
+    **_rows("partition argpartition", _partitioned),
+    **_rows("quantile", masked_statistics.quantiles(quantile.nanquantile)),
+    **_rows("percentile", masked_statistics.quantiles(quantile.nanpercentile)),
+    **_rows("histogram histogram_bin_edges", masked_statistics.histogram),
+    **_rows("cumulative_sum", _totals(0)),
+    **_rows("cumulative_prod", _totals(1)),
+    **_rows("outer", _outer),
+    **_rows("outer", _outer, np.linalg),
+    **_rows("convolve correlate", _weighed),
+    **_rows("cumsum", accumulated(0)),
+    **_rows("cumprod", accumulated(1)),
+    **_rows("shape ndim size iscomplexobj isrealobj result_type common_type min_scalar_type", of_data),
+    **_rows("diag_indices_from tril_indices_from triu_indices_from", of_data),
     np.ptp: _spread,
     np.unique: _distinct,
     np.sort: _sorted,
     np.diff: _differences,
     np.where: _chosen,
-    np.median: _median,
-    np.average: _average,
+    np.median: masked_statistics.median,
+    np.average: masked_statistics.average,
     np.allclose: _close,
+    np.select: _selected,
+    np.choose: _chosen_by_number,
+    np.insert: _inserted,
+    np.pad: _padded,
+    np.gradient: _neighbours,
+    np.ediff1d: _ends,
+    np.bincount: masked_statistics.bincount,
+    np.histogram2d: masked_statistics.histogram2d,
 }
 """How NumPy's functions of masked expressions give what numpy.ma's do."""
 
@@ -311,6 +317,10 @@ OPERATIONS: dict[Any, Handler] = {
     **{numpy_dispatch.FUNCTIONS[fn]: handler for fn, handler in FUNCTIONS.items()},
     where.where: _chosen,
     unique.unique: _distinct,
+    join.pad: _padded,
+    quantile.quantile: masked_statistics.quantiles(quantile.nanquantile),
+    quantile.percentile: masked_statistics.quantiles(quantile.nanpercentile),
+    histogram.bincount: masked_statistics.bincount,
 }
 """The same by functions of chunkflow's."""
 
@@ -329,15 +339,15 @@ def ufunc(kind: type[Masked], fn: np.ufunc, method: str, inputs: Sequence[Any], 
     if method == "reduce" and fn in _REDUCE:
         return function(kind, _REDUCE[fn], inputs, {"axis": 0, **kwargs})
     if method != "__call__" or fn.signature is not None:
-        raise _refusal(f"np.{fn.__name__}" if method == "__call__" else f"np.{fn.__name__}.{method}")
+        raise refusal(f"np.{fn.__name__}" if method == "__call__" else f"np.{fn.__name__}.{method}")
     given = opened(kind, list(inputs))
-    if any(isinstance(value, Masked) for value in kwargs.values()) or not _is_masked(given):
+    if any(isinstance(value, Masked) for value in kwargs.values()) or not is_masked(given):
         raise UnsupportedError(f"np.{fn.__name__}: an argument is masked that must not be: {WAYS_OUT}")
     arrays, hidden = defined(fn, data_of(given))
     return masked_with(given, numpy_dispatch.ufunc(fn, method, arrays, kwargs), *hidden)
 
 
-HANDLERS = Handlers(FUNCTIONS, OPERATIONS, _refusal)
+HANDLERS = Handlers(FUNCTIONS, OPERATIONS, refusal)
 
 
 def function(kind: type[Masked], fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -70,14 +70,24 @@ _INSTEAD = {
 def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a ufunc gives of expressions."""
     check_unmasked(*inputs, *kwargs.values())
+    chosen = method == "__call__" and kwargs.get("where", True) is not True
     if kwargs.get("out") is not None:
+        if chosen:
+            raise UnsupportedError(
+                f"np.{fn.__name__}: out= is not for expressions: what it would be with where=mask is "
+                f"np.where(mask, np.{fn.__name__}(...), out)"
+            )
         raise UnsupportedError(
             f"np.{fn.__name__}: out= is not for expressions: leave it out, and give the output to store() or to_zarr()"
         )
     given = {key: value for key, value in kwargs.items() if key != "out" and not (key == "dtype" and value is None)}
     if method == "__call__":
-        if "where" in given:
-            raise UnsupportedError(f"np.{fn.__name__}: where= leaves elements undefined; use np.where(mask, a, b)")
+        given.pop("where", None)
+        if chosen:
+            raise UnsupportedError(
+                f"np.{fn.__name__}: where= leaves elements undefined: np.where(mask, np.{fn.__name__}(...), other) "
+                "says what they are"
+            )
         if fn in _PRODUCTS:
             check_taken(_PRODUCTS[fn], f"np.{fn.__name__}", given)
             with refused_by(f"np.{fn.__name__}"):

@@ -133,12 +133,38 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
 
 def cond(x: Any, p: Any = None) -> Any:
     """As `numpy.linalg.cond`."""
+    check_eager("np.linalg.cond", p=p)
     if p in (None, 2, -2):
-        values = svdvals(_matrices(x, square=False))
+        x = _matrices(x, square=False)
+        values = svdvals(x)
         ends = extremes.max(values, axis=-1), extremes.min(values, axis=-1)
-        return ends[0] / ends[1] if p != -2 else ends[1] / ends[0]
-    both = [norm(each, p, (-2, -1)) for each in (x, of_matrices(np.linalg.inv)(x))]
-    return both[0] * both[1]
+        top, bottom = ends if p != -2 else ends[::-1]
+        found = mapped(_ratio, top, bottom)
+    else:
+        x = _matrices(x, square=True)
+        inverse = whole_axes(_inverses, "inv", [(x, ("rows", "columns"))], x.shape[-2:], x.dtype)
+        found = norm(x, p, (-2, -1)) * norm(inverse, p, (-2, -1))
+    return mapped(_of_singular, found, extremes.any(mapped(np.isnan, x), axis=(-2, -1)))
+
+
+def _ratio(top: Any, bottom: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return top / bottom
+
+
+def _inverses(block: Any) -> Any:
+    """Inverses of matrices: NaN of those that have none."""
+    try:
+        return np.linalg.inv(block)
+    except np.linalg.LinAlgError:
+        if block.ndim == 2:
+            return np.full_like(block, np.nan)
+    return np.stack([_inverses(part) for part in block])
+
+
+def _of_singular(found: Any, has_nan: Any) -> Any:
+    """The condition of a matrix without an inverse is infinite; of one that has NaN it is NaN."""
+    return np.where(np.isnan(found) & ~has_nan, found.dtype.type(np.inf), found)
 
 
 def multi_dot(arrays: Sequence[Any]) -> Any:

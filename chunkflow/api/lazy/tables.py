@@ -1,20 +1,25 @@
-"""NumPy's functions that look each element of an expression up in a table, which is in memory."""
+"""NumPy's functions that look each element up in a table. A block has the whole of a table that is an expression."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from chunkflow.api.lazy import numpy_functions
+from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import take as places
+from chunkflow.api.statistics import sort
 from chunkflow.core.axes import as_axes
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.elementwise import applied, mapped
-from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.nodes import Lazy, first_lazy, has_lazy, node_of, source_of
 from chunkflow.kernels.statistics.sorting import kind_of
 from chunkflow.kernels.twins import suited
+from chunkflow.stores import spec_of
 
 LONG = 1 << 13
 """Elements of a table from which NumPy's functions would take much for each block."""
@@ -51,28 +56,57 @@ def _chosen(which: Any, *choices: Any, mode: str) -> Any:
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """As `numpy.searchsorted`, of a table in memory."""
-    table = places.in_memory(a, "np.searchsorted: the sorted array")
-    if table.ndim != 1:
-        raise ArgumentError(f"np.searchsorted in an array of {table.ndim} dimensions: give one of 1 dimension")
+    """As `numpy.searchsorted`."""
+    if np.ndim(a) != 1:
+        raise ArgumentError(f"np.searchsorted in an array of {np.ndim(a)} dimensions: give one of 1 dimension")
     if side not in ("left", "right"):
         raise ArgumentError(f"side={side!r} must be 'left' or 'right'")
     if sorter is not None:
-        table = table[np.asarray(sorter)]
-    if not isinstance(v, Lazy):
-        raise UnsupportedError("np.searchsorted: v is in memory, and must be an expression: give chunkflow.open(v)")
-    return applied(_sorted_in, (v,), {}, {"table": table, "side": side})
+        check_eager("np.searchsorted", sorter=sorter)
+        a = numpy_functions.as_array(a)[np.asarray(sorter)]
+    return _looked_up(_sorted_in, v, {"table": a}, np.dtype(np.intp), side=side)
 
 
-def _sorted_in(block: Any, table: np.ndarray, side: Any) -> Any:
+def _looked_up(fn: Any, x: Any, tables: dict[str, Any], dtype: np.dtype, **how: Any) -> Any:
+    """What a function of blocks and tables gives, which it takes by name.
+
+    Tables that are expressions, or large, are operands, which each block has whole: the budget counts them.
+    """
+    known = {name: _known(table) for name, table in tables.items()}
+    if not isinstance(x, Lazy):
+        kind: Any = type(first_lazy(*tables.values()))
+        x = kind(node_of(np.asarray(x)))
+    if not has_lazy(list(known.values())) and sum(table.nbytes for table in known.values()) <= places.LARGEST:
+        return applied(fn, (x,), {}, {**known, **how})
+    work = partial(_with_tables, fn=fn, names=tuple(known), how=how)
+    lines = [(table, ("table",)) for table in known.values()]
+    return whole_axes(work, fn.__name__.strip("_"), [(x, ()), *lines], (), dtype)
+
+
+def _known(table: Any) -> Any:
+    """A table as an array, if it is in memory."""
+    found = source_of(node_of(table)) if isinstance(table, Lazy) else np.asarray(table)
+    return found if isinstance(found, np.ndarray) else table
+
+
+def _with_tables(block: Any, *tables: Any, fn: Any, names: tuple[str, ...], how: dict[str, Any]) -> Any:
+    return fn(block, **dict(zip(names, tables, strict=True)), **how)
+
+
+def _sorted_in(block: Any, table: Any, side: Any) -> Any:
     return np.searchsorted(np.asarray(table, like=block), block, side=side)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """As `numpy.interp`."""
-    check_eager("np.interp", xp=xp, fp=fp, left=left, right=right, period=period)
-    table = {"xp": np.asarray(xp), "fp": np.asarray(fp), "left": left, "right": right, "period": period}
-    return applied(_interpolated if len(table["xp"]) > LONG and period is None else np.interp, (x,), {}, table)
+    check_eager("np.interp", left=left, right=right, period=period)
+    xp, fp = map(numpy_functions.as_array, (xp, fp))
+    if has_lazy([xp, fp]) and (xp.ndim, fp.ndim, xp.size) != (1, 1, fp.size):
+        raise ArgumentError(f"xp and fp of shapes {xp.shape} and {fp.shape}: give two lines of one length")
+    tables = {"xp": xp, "fp": fp}
+    fn = _interpolated if xp.size > LONG and period is None else np.interp
+    dtype = np.dtype("c16" if spec_of(fp).dtype.kind == "c" else "f8")
+    return _looked_up(fn, x, tables, dtype, left=left, right=right, period=period)
 
 
 def _interpolated(block: Any, **table: Any) -> Any:
@@ -140,24 +174,34 @@ def _steps(sides: tuple[int, ...], order: str) -> list[int]:
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """As `numpy.digitize`."""
-    check_eager("np.digitize", bins=bins)
-    return applied(np.digitize, (x,), {}, {"bins": np.asarray(bins), "right": right})
+    if isinstance(bins, Lazy) and len(shape := node_of(bins).shape) != 1:
+        raise ArgumentError(f"bins= of shape {shape}: give a line of edges")
+    return _looked_up(np.digitize, x, {"bins": bins}, np.dtype(np.intp), right=right)
 
 
 def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
     """As `numpy.isin`."""
-    check_eager("np.isin", test_elements=test_elements)
-    test = np.asarray(test_elements)
-    if test.size > LONG and kwargs.keys() <= {"assume_unique", "invert"} and isinstance(element, Lazy):
-        dtype = np.result_type(element._node.spec.dtype, test)
-        if dtype.kind in "biuf" and dtype.kind in (element._node.spec.dtype.kind, test.dtype.kind):
-            table = test.astype(dtype).reshape(-1)
-            table.sort(kind=kind_of(dtype))  # in its place: `np.unique` would have two more copies
-            return applied(_is_in, (element,), {}, {"table": table, "invert": bool(kwargs.get("invert", False))})
-    return applied(np.isin, (element,), {}, {"test_elements": test, **kwargs})
+    test = _known(test_elements)
+    test = numpy_functions.reshape(test, -1) if isinstance(test, Lazy) else test.reshape(-1)
+    if test.size > LONG and kwargs.keys() <= {"assume_unique", "invert"}:
+        kinds = [spec_of(a).dtype for a in (element, test)]
+        dtype = np.result_type(*kinds)
+        if dtype.kind in "biuf" and dtype.kind in [kind.kind for kind in kinds]:
+            return _looked_up(
+                _is_in, element, {"table": _ordered(test, dtype)}, np.dtype(bool), invert=bool(kwargs.get("invert"))
+            )
+    return _looked_up(np.isin, element, {"test_elements": test}, np.dtype(bool), **kwargs)
 
 
-def _is_in(block: Any, table: np.ndarray, invert: bool) -> Any:
+def _ordered(test: Any, dtype: np.dtype) -> Any:
+    if isinstance(test, Lazy):
+        return sort.sort(numpy_functions.astype(test, dtype))
+    table = test.astype(dtype).reshape(-1)
+    table.sort(kind=kind_of(dtype))  # in its place: `np.unique` would have two more copies
+    return table
+
+
+def _is_in(block: Any, table: Any, invert: bool) -> Any:
     """As `numpy.isin`, which would sort the table for each block, beside it."""
     ordered = np.asarray(table, like=block)
     block = block.astype(table.dtype, copy=False)

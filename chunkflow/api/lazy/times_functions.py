@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.lazy import numpy_dispatch
+from chunkflow.api.lazy import numpy_dispatch, times_statistics
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.lazy.handlers import Function, Handler, Handlers
-from chunkflow.api.lazy.times_parts import WAYS_OUT, Times, counts_in, has_times, operand, same_unit, seen, time_of
+from chunkflow.api.lazy.times_parts import Times, counts_in, operand, same_unit, seen, time_of
+from chunkflow.api.lazy.times_rules import OF_A_RUN, first_times, only, refusal, takes
 from chunkflow.api.lazy.times_ufuncs import key, unkey
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.api.reductions import extremes, sums
-from chunkflow.api.statistics import group_reduce, histogram, unique
+from chunkflow.api.statistics import group_reduce, histogram, quantile, unique
 from chunkflow.core.axes import normalize_axes
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.times import NAT
 
 LATEST = -NAT - 1
@@ -32,32 +33,6 @@ SHORT = 1 << 13
 """Elements of a line that any budget has room for."""
 
 RETURNED = ("return_index", "return_inverse", "return_counts", "sorted")
-OF_A_RUN = ("chunks", "budget", "device", "progress")
-
-
-def _refusal(name: str, why: str = "is not supported") -> UnsupportedError:
-    return UnsupportedError(f"{name} of times {why}: {WAYS_OUT}")
-
-
-def _takes(name: str, named: Mapping[str, Any], *known: str) -> None:
-    """Refuse arguments that a function does not take of times."""
-    if strange := named.keys() - set(known):
-        raise _refusal(name, f"takes no {', '.join(sorted(strange))}")
-
-
-def _only(places: Sequence[Any], at: int = 0) -> Times:
-    """The one argument of times, which has this place."""
-    if not isinstance(places[at], Times) or has_times([*places[:at], *places[at + 1 :]]):
-        raise UnsupportedError(f"an argument is of times that must not be: {WAYS_OUT}")
-    found: Times = places[at]
-    return found
-
-
-def _first(values: Any) -> Times:
-    """The first expression of times in lists of arguments: there is one."""
-    found = [v if isinstance(v, Times) else _first(v) for v in values if has_times(v)]
-    return found[0]
-
 
 # -- Moved, joined, chosen -------------------------------------------------------------------------------------------
 
@@ -66,7 +41,7 @@ def _moved(at: int) -> Handler:
     """The integers are moved; `at` is the place of the array among the arguments."""
 
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places, at)
+        x = only(places, at)
         return x.kept(ours(*places[:at], *x.parts(), *places[at + 1 :], **named))
 
     return call
@@ -77,12 +52,12 @@ def _alike(*at: int) -> Handler:
 
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
         if named.keys() & {"dtype", "casting"}:
-            raise _refusal("joining", "takes no dtype=: x.astype(unit) converts each before")
+            raise refusal("joining", "takes no dtype=: x.astype(unit) converts each before")
         mine = at or range(len(places))
         counts, dtype = same_unit(_leaves([places[i] for i in mine]))
         changed = iter(counts)
         given = [_rebuilt(value, changed) if i in mine else counts_in(value) for i, value in enumerate(places)]
-        return _of(_first(places), dtype)(ours(*given, **named))
+        return _of(first_times(places), dtype)(ours(*given, **named))
 
     return call
 
@@ -92,7 +67,7 @@ def _selected(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     conditions, choices, default = [*places, named.get("default", 0)][:3]
     default = np.timedelta64(0) if isinstance(default, int) and default == 0 else default
     counts, dtype = same_unit([*choices, default])
-    return _of(_first([*choices, default]), dtype)(ours(conditions, counts[:-1], counts[-1]))
+    return _of(first_times([*choices, default]), dtype)(ours(conditions, counts[:-1], counts[-1]))
 
 
 def _of(x: Times, dtype: np.dtype) -> Callable[[Any], Any]:
@@ -122,9 +97,9 @@ def _filled_like(ours: Function, places: list[Any], named: dict[str, Any]) -> An
 
 
 def _padded(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    x, mode = _only(places), named.get("mode", "constant")
+    x, mode = only(places), named.get("mode", "constant")
     if mode in ("mean", "median", "linear_ramp") or named.get("reflect_type", "even") != "even":
-        raise _refusal("np.pad", "computes none that are not there: give another mode")
+        raise refusal("np.pad", "computes none that are not there: give another mode")
     if "constant_values" in named:
         named = named | {"constant_values": time_of(np.asarray(named["constant_values"]), x.dtype)}
     return (_by_key(back=True) if mode == "maximum" else _moved(0))(ours, places, named)
@@ -134,7 +109,7 @@ def _inserted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """Values are cast to the unit of the array."""
     x, where, values = places
     if not isinstance(x, Times):
-        raise _refusal("np.insert", "needs the array itself as an expression")
+        raise refusal("np.insert", "needs the array itself as an expression")
     return x.kept(ours(*x.parts(), where, time_of(values, x.dtype), **named))
 
 
@@ -145,7 +120,7 @@ def _by_key(back: bool) -> Handler:
     """By the order in which NaT is last; what comes `back` are keys."""
 
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places)
+        x = only(places)
         found = ours(key(*x.parts()), *places[1:], **named)
         return x.kept(unkey(found)) if back else found
 
@@ -154,7 +129,7 @@ def _by_key(back: bool) -> Handler:
 
 def _sorted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """Short lines along the last axis are sorted in the pass that reads them; others are sorted as keys are."""
-    x = _only(places)
+    x = only(places)
     last = len(x.shape) - 1
     if (
         not x.shape
@@ -177,7 +152,7 @@ def _by_count(back: bool) -> Handler:
     """By the order in which NaT is first."""
 
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places)
+        x = only(places)
         found = ours(*x.parts(), *places[1:], **named)
         return x.kept(found) if back else found
 
@@ -188,7 +163,7 @@ def _extreme(ours: Function, *, keyed: bool) -> Handler:
     """An extreme by either order, of which `initial` is a time."""
 
     def call(_: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places)
+        x = only(places)
         if "initial" in named:
             value = time_of(named["initial"], x.dtype)
             named = named | {"initial": key(value) if keyed else value}
@@ -207,8 +182,8 @@ def _spread(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 
 def _distinct(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    x = _only(places)
-    _takes("np.unique", named, *RETURNED, *OF_A_RUN)
+    x = only(places)
+    takes("np.unique", named, *RETURNED, *OF_A_RUN)
     found = ours(key(*x.parts()), **named)
     if isinstance(found, tuple):
         return (seen(unkey(found[0]), x.dtype), *found[1:])
@@ -229,31 +204,30 @@ def _united(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 def _differing(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """What a set function gives of NaT that the other array has: it is equal to none."""
-    _takes("a set function", named, "assume_unique")
+    takes("a set function", named, "assume_unique")
     (one, other), dtype = same_unit(places)
     if isinstance(other, Array):
-        raise _refusal("a set function", "needs its second array in memory")
+        raise refusal("a set function", "needs its second array in memory")
     return seen(unkey(ours(key(one), key(other[other != NAT]), **named)), dtype)
 
 
 def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """NaT is equal to none."""
-    _takes("np.isin", named, "invert", "assume_unique")
+    takes("np.isin", named, "invert", "assume_unique")
     (x, tests), _ = same_unit(places)
-    if isinstance(tests, Array):
-        raise _refusal("np.isin", "needs the values that are looked for in memory")
-    tests = np.atleast_1d(tests)
-    return ours(x, tests[tests != NAT], **named)
+    inverts = named.pop("invert", False)
+    found = ours(x, tests, **named) & (x != NAT)
+    return ~found if inverts else found
 
 
 def _counted(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """A histogram with edges of times; NaT is in no bin."""
     bins = named.pop("bins", None)
     if isinstance(bins, Times | Array):
-        raise _refusal("a histogram", "needs its edges in memory: compute() them")
+        raise refusal("a histogram", "needs its edges in memory: compute() them")
     if bins is None or np.ndim(bins) != 1:
-        raise _refusal("a histogram", f"needs its edges as an array of times, not bins={bins!r}")
-    _takes("np.histogram", named, "weights", *OF_A_RUN)
+        raise refusal("a histogram", f"needs its edges as an array of times, not bins={bins!r}")
+    takes("np.histogram", named, "weights", *OF_A_RUN)
     edges = np.asarray(bins)
     (x, counts), _ = same_unit([*places, edges])
     if isinstance(x, Array) and bool(np.any(counts == NAT)):
@@ -272,9 +246,9 @@ def _is_span(x: Times, name: str) -> None:
 
 def _summed(skips: bool) -> Handler:
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places)
+        x = only(places)
         _is_span(x, "a sum")
-        _takes("a sum", named, "axis", "keepdims", "where", "initial")
+        takes("a sum", named, "axis", "keepdims", "where", "initial")
         start = time_of(named.pop("initial", 0), x.dtype)
         (counts,) = x.parts()
         missing = is_nat(counts)
@@ -286,7 +260,7 @@ def _summed(skips: bool) -> Handler:
 
 
 def _accumulated(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    x = _only(places)
+    x = only(places)
     _is_span(x, "a sum")
     (counts,) = x.parts()
     missing = is_nat(counts)
@@ -299,8 +273,8 @@ def _mean(skips: bool) -> Handler:
     """The mean, exact but for the last step, which rounds towards zero as NumPy's of timedelta64 does."""
 
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-        x = _only(places)
-        _takes("a mean", named, "axis", "keepdims", "where")
+        x = only(places)
+        takes("a mean", named, "axis", "keepdims", "where")
         (counts,) = x.parts()
         given = named.get("axis")
         axes = range(len(x.shape)) if given is None else normalize_axes(given, len(x.shape), "axis")
@@ -324,7 +298,7 @@ def _parts(counts: Any, most: int) -> tuple[int, list[Any]]:
     """Integers as parts of so many bits, the highest first: the sums of `most` of them do not overflow."""
     bits, lower = (32, 1) if most < 1 << 30 else (22, 2)
     if most >= 1 << 40:
-        raise _refusal("a mean", f"takes fewer than 2^40 elements, not {most}: the means of parts")
+        raise refusal("a mean", f"takes fewer than 2^40 elements, not {most}: the means of parts")
     low = (1 << bits) - 1
     return bits, [counts >> lower * bits, *(counts >> i * bits & low for i in reversed(range(lower)))]
 
@@ -343,7 +317,7 @@ def _quotient(totals: Sequence[Any], number: Any, bits: int) -> Any:
 
 def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     x: Any = places[0]
-    _takes("np.diff", named, "n", "axis", "prepend", "append")
+    takes("np.diff", named, "n", "axis", "prepend", "append")
     (along,) = normalize_axes(named.get("axis", -1), len(x.shape), "axis")
     edge = tuple([1 if axis == along else n for axis, n in enumerate(x.shape)])
     beside = {
@@ -364,7 +338,7 @@ def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> An
 
 def _steps(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """Differences of the flattened array, and what is put before and behind them."""
-    _takes("np.ediff1d", named, "to_begin", "to_end")
+    takes("np.ediff1d", named, "to_begin", "to_end")
     x, behind, before = [*places, None, None][:3]
     before, behind = named.get("to_begin", before), named.get("to_end", behind)
     found = np.diff(np.ravel(x))
@@ -373,12 +347,12 @@ def _steps(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 
 def _traced(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    _takes("np.trace", named, "offset", "axis1", "axis2")
+    takes("np.trace", named, "offset", "axis1", "axis2")
     return np.sum(np.diagonal(*places, **named), axis=-1)
 
 
 def _clipped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    _takes("np.clip", named, "min", "max", "a_min", "a_max")
+    takes("np.clip", named, "min", "max", "a_min", "a_max")
     x, low, high = [*places, None, None][:3]
     low, high = named.get("min", named.get("a_min", low)), named.get("max", named.get("a_max", high))
     found = x if low is None else np.maximum(x, low)
@@ -412,7 +386,7 @@ def _grouped(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     names = [func] if isinstance(func, str) else list(func)
     if isinstance(values, Times):
         if strange := named.keys() & {"fill_value", "min_count", "dtype", "q", "ddof"}:
-            raise _refusal("groupby_reduce", f"takes no {', '.join(sorted(strange))}")
+            raise refusal("groupby_reduce", f"takes no {', '.join(sorted(strange))}")
         found, labels = _reduced_groups(values, names, lambda x, f, **o: ours(x, *keys, func=f, **more, **named, **o))
     else:
         result, *labels = ours(values, *keys, func=names, **more, **named)
@@ -427,7 +401,7 @@ def _key(by: Any, expected: Any, binned: bool) -> tuple[Any, Any, Any]:
         return by, expected, None
     given = np.asarray(expected) if expected is not None else np.asarray(0)
     if given.ndim != 1 or given.dtype.kind != by.dtype.kind:
-        raise _refusal("groupby_reduce", f"as labels needs expected_groups=, an array of {by.dtype.name[:-2]}")
+        raise refusal("groupby_reduce", f"as labels needs expected_groups=, an array of {by.dtype.name[:-2]}")
     if bool(np.isnat(given).any()):
         raise ArgumentError("expected_groups= has NaT, which is in no group: leave it out")
     (key, groups), _dtype = same_unit([by, given])
@@ -468,7 +442,7 @@ def _reduced_groups(x: Times, names: Sequence[str], reduce: Callable[..., Any]) 
 
     for name in names:
         if name not in _OF_GROUPS:
-            raise _refusal(f"groupby_reduce(func={name!r})", f"is not known (it takes {', '.join(_OF_GROUPS)})")
+            raise refusal(f"groupby_reduce(func={name!r})", f"is not known (it takes {', '.join(_OF_GROUPS)})")
         number = asked(~missing, "sum", dtype="i8")
         lost = asked(missing, "any")
         if name == "count":
@@ -524,6 +498,13 @@ FUNCTIONS: dict[Any, Handler] = {
     np.nanmin: _NANMIN,
     np.nanmax: _NANMAX,
     np.ptp: _spread,
+    np.nanargmin: times_statistics.place,
+    np.nanargmax: times_statistics.place,
+    np.median: times_statistics.median(skips=False),
+    np.nanmedian: times_statistics.median(skips=True),
+    **_rows("quantile percentile", times_statistics.quantiles(skips=False)),
+    **_rows("nanquantile nanpercentile", times_statistics.quantiles(skips=True)),
+    np.gradient: times_statistics.gradients,
     np.sum: _summed(skips=False),
     np.nansum: _summed(skips=True),
     np.cumsum: _accumulated,
@@ -550,6 +531,8 @@ OPERATIONS: dict[Any, Handler] = {
     **{numpy_dispatch.FUNCTIONS[fn]: handler for fn, handler in FUNCTIONS.items()},
     unique.unique: _distinct,
     histogram.histogram: _counted,
+    **dict.fromkeys((quantile.quantile, quantile.percentile), times_statistics.quantiles(skips=False)),
+    **dict.fromkeys((quantile.nanquantile, quantile.nanpercentile), times_statistics.quantiles(skips=True)),
     group_reduce.groupby_reduce: _grouped,
 }
 """The same by functions of chunkflow's."""
@@ -570,11 +553,11 @@ def reduced(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[st
         handler = _by_key(back=True) if fn in (np.maximum, np.fmin) else _by_count(back=True)
         return handler(fn.accumulate, list(inputs), {"axis": 0, **kwargs})
     if fn not in table:
-        raise _refusal(f"np.{fn.__name__}.{method}")
+        raise refusal(f"np.{fn.__name__}.{method}")
     return function(table[fn], inputs, {"axis": 0, **kwargs})
 
 
-HANDLERS = Handlers(FUNCTIONS, OPERATIONS, _refusal)
+HANDLERS = Handlers(FUNCTIONS, OPERATIONS, refusal)
 
 
 def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

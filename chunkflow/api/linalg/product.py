@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from chunkflow.api.linalg.gram import product_operation
+from chunkflow.api.linalg.subscripts import from_lists, without_repeats
 from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, bare
+from chunkflow.api.rearrange.move import check_order
 from chunkflow.api.stencil.windows import Slid, slid, weighted
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.windows import windows_of
@@ -121,8 +123,11 @@ def tensordot(
 
 @product_operation
 def einsum(
-    subscripts: str,
+    subscripts: Any,
     *operands: Any,
+    dtype: Any = None,
+    order: str = "K",
+    casting: str = "safe",
     optimize: Any = False,
     precision: Precision = "highest",
     **options: Unpack[RunOptions],
@@ -137,9 +142,17 @@ def einsum(
     ----------
     subscripts : str
         Such as ``"ij,jk->ik"``; without ``->`` the letters that appear once are kept, in alphabetical order. An
-        ellipsis stands for axes that broadcast. A letter that repeats within one operand (a diagonal) is refused.
+        ellipsis stands for axes that broadcast. A letter that repeats within one operand goes along its diagonal. In
+        place of a text each operand may be followed by the list of its indices, which are ints or Ellipsis; then the
+        result's list may come last.
     *operands : array_like, str, path or scalar
         One for each term.
+    dtype : dtype, optional
+        In which it is multiplied and added up, by default that of NumPy's promotion.
+    order : {'K', 'C', 'A', 'F'}
+        NumPy's, which changes no value: results are in C order.
+    casting : str
+        Which casts to `dtype` are allowed, as of ``numpy.can_cast``.
     optimize : object
         NumPy's, which has no effect: the order of products is as said above.
 
@@ -150,10 +163,31 @@ def einsum(
     array([3., 5., 7.])
     >>> np.array_equal(cf.einsum("ki,kj->ij", x, x, device="cpu"), x.T @ x)
     True
+    >>> cf.einsum("ii->i", x[:, :2], device="cpu")
+    array([0., 4.])
     """
-    if not isinstance(subscripts, str):
-        raise ArgumentTypeError(f'einsum: subscripts must be a string such as "ij,jk->ik", not {subscripts!r}')
-    return _product("einsum", lambda shapes: labels.einsum(subscripts, shapes), operands, options, precision)
+    check_order(order)
+    text, arrays = without_repeats(*from_lists((subscripts, *operands)))
+    cast = None if dtype is None else Cast(np.dtype(dtype), casting)
+    return _product("einsum", lambda shapes: labels.einsum(text, shapes), arrays, options, precision, cast=cast)
+
+
+class Cast(NamedTuple):
+    """A dtype to which the operands of a product are cast, by a rule of NumPy's."""
+
+    dtype: np.dtype
+    casting: Any
+
+    def check(self, dtypes: Sequence[np.dtype]) -> None:
+        """Refuse operands that are not cast to it."""
+        for each in dtypes:
+            if not np.can_cast(each, self.dtype, self.casting):
+                raise ArgumentTypeError(
+                    f"einsum: dtype={str(self.dtype)!r}: {each} is not cast to it by casting={self.casting!r}: give "
+                    "another"
+                )
+            if self.dtype == np.float16 != each:  # the kernel has single precision
+                raise ArgumentTypeError(f"einsum: dtype='float16' of {each}: cast the operands with astype before")
 
 
 def _product(
@@ -163,9 +197,10 @@ def _product(
     options: RunOptions,
     precision: Precision = "highest",
     conjugate: int | None = None,
+    cast: Cast | None = None,
 ) -> Request:
     tf32 = allows_tf32(precision)
-    if (found := _weighted_windows(translate, arrays, conjugate)) is not None:
+    if cast is None and (found := _weighted_windows(translate, arrays, conjugate)) is not None:
         which, weights, kind = found
         return weighted(which, weights, kind, Options(**options))
 
@@ -173,7 +208,9 @@ def _product(
         shapes = [s.shape for s in specs]
         found = translate(shapes)
         dtypes, orders = [s.dtype for s in specs], [s.order for s in specs]
-        nest, kernel = contraction(found, shapes, dtypes, orders, name, conjugate, tf32)
+        if cast is not None:
+            cast.check(dtypes)
+        nest, kernel = contraction(found, shapes, dtypes, orders, name, conjugate, tf32, cast and cast.dtype)
         return Declared(nest, kernel, tuple(range(len(found.result))), tiles=False)
 
     # Memory is counted buffer by buffer: what a small trial call takes would say nothing of a product's.

@@ -58,7 +58,7 @@ def gradient(
     """
     check_eager("gradient", varargs=list(varargs), axis=axis, edge_order=edge_order)
     shape = spec_of(f).shape
-    axes = list(range(len(shape))) if axis is None else ordered_axes(axis, len(shape), "axis")
+    axes = axes_of(axis, len(shape))
     if edge_order not in (1, 2):
         raise ArgumentError(f"edge_order={edge_order!r} must be 1 or 2")
     for a in axes:
@@ -66,7 +66,7 @@ def gradient(
             raise ArgumentError(
                 f"axis {a} has {shape[a]} elements: a gradient of edge_order={edge_order} needs {edge_order + 1}"
             )
-    given = _spacings(varargs, axes, shape)
+    given = spacings(varargs, axes, shape)
     places = [(i, a) for i, a in enumerate(given) if isinstance(a, np.ndarray)]
     arrays = [a.reshape([-1 if d == axes[i] else 1 for d in range(len(shape))]) for i, a in places]
     how = {
@@ -88,7 +88,12 @@ def _of_numbers(over: Declare) -> Declare:
     return declare
 
 
-def _spacings(varargs: Sequence[Any], axes: Sequence[int], shape: Shape) -> list[Spacing]:
+def axes_of(axis: int | Sequence[int] | None, ndim: int) -> list[int]:
+    """Along which axes the gradients are, in their order."""
+    return list(range(ndim)) if axis is None else list(ordered_axes(axis, ndim, "axis"))
+
+
+def spacings(varargs: Sequence[Any], axes: Sequence[int], shape: Shape) -> list[Spacing]:
     """The distance, or the places of the elements, for each axis. Equal distances are a number, as in NumPy."""
     given = [np.asarray(value) for value in varargs]
     if any(value.dtype.kind not in "biufc" for value in given):

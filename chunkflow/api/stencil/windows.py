@@ -26,6 +26,7 @@ from chunkflow.core.halo import Boundary
 from chunkflow.core.nest import nest
 from chunkflow.core.windows import Windows
 from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError, UnsupportedError
+from chunkflow.graph.create import filled
 from chunkflow.graph.nodes import Lazy, Node, ViewNode, node_of, remembered
 from chunkflow.graph.windows import Sliding, windowed, windows_of
 from chunkflow.kernels.linalg.gemm import working
@@ -89,7 +90,12 @@ def sliding_window_view(
     array([[0, 1, 2],
            [1, 2, 3]])
     """
-    windows = _windows(spec_of(x).shape, window_shape, axis)
+    spec = spec_of(x)
+    windows = _windows(spec.shape, window_shape, axis)
+    if 0 in windows.widths:  # there is no element in any
+        shape, nothing = windows.shape(spec.shape), np.zeros((), spec.dtype)
+        empty = filled(type(x), shape, nothing) if isinstance(x, Lazy) else np.broadcast_to(nothing, shape)
+        return moved(empty, Options(**options))
     view: Any = type(x)(windowed(node_of(x), windows)) if isinstance(x, Lazy) else Sliding([x], windows)
     return moved(view, Options(**options))
 
@@ -135,10 +141,6 @@ def slid(x: Any, axes: Sequence[int] | None) -> Slid | None:
     ndim = len(windows.dims) + windows.ndim
     if sorted(a % ndim for a in axes) != list(windows.dims) or not windows.dims:
         return None
-    if 0 in windows.widths:
-        raise UnsupportedError(
-            f"windows of {windows.widths} elements have nothing to reduce: give one element at least"
-        )
     nothing = ((0, 0),) * windows.ndim
     if isinstance(node, ViewNode) and isinstance(node.view, Composition) and node.view.padding is not None:
         boundary = _boundary(node.view.padding, node.inputs[0].shape, windows)

@@ -130,17 +130,14 @@ def _term(term: str, ndim: int, subscripts: str) -> tuple[str, ...]:
     for x in before + rest:
         if x not in string.ascii_letters:
             raise ArgumentError(f"einsum: {x!r} in {subscripts!r} is no letter")
-        if (before + rest).count(x) > 1:
-            raise ArgumentError(
-                f"einsum: {x!r} appears twice in {term!r}: take the diagonal first, as with "
-                "numpy.einsum('ii->i', x), which is a view of an array in memory"
-            )
     named = len(before) + len(rest)
     if named > ndim or (named < ndim and not dots):
         raise ArgumentError(
             f"einsum: {term!r} in {subscripts!r} has {named} letters for an operand of {ndim} dimensions: give one "
             "for each"
         )
+    if repeated := [x for x in before + rest if (before + rest).count(x) > 1]:
+        raise ArgumentError(f"einsum: {repeated[0]!r} appears twice in {term!r}")
     return (*before, *_stacked(ndim - named), *rest)
 
 

@@ -61,8 +61,9 @@ def contraction(
     name: str,
     conjugate: int | None,
     tf32: bool,
+    dtype: np.dtype | None = None,
 ) -> tuple[ProductNest, Product]:
-    """Loop nest and kernel of a product; `conjugate` and `tf32` as for `Product`."""
+    """Loop nest and kernel of a product, in its own dtype or another one; `conjugate` and `tf32` as for `Product`."""
     extents = labels.extents(shapes, name)
     number = {label: i for i, label in enumerate(extents)}
     lengths = tuple(extents.values())
@@ -71,7 +72,7 @@ def contraction(
         for term, shape in zip(labels.operands, shapes, strict=True)
     )
     kept = tuple(range(len(labels.result)))
-    result = np.result_type(*dtypes)
+    result = dtype or np.result_type(*dtypes)
     kernel = Product(tuple(o.axes for o in operands), kept, working(result), result, conjugate, tf32)
     buffers = kernel.buffers(dtypes, orders)
     panel, work = kernel.panel(orders), math.prod(lengths)

@@ -11,6 +11,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
 from support.devices import Place, on_cpu_and_gpu, same
 from support.examples import examples
 
@@ -21,6 +22,8 @@ X = np.arange(27.0).reshape(3, 3, 3)
 Z = np.arange(60.0).reshape(3, 4, 5)
 
 MATRICES = np.eye(2) * np.array([1.0, 2, 3])[:, None, None]
+
+SINGULAR = np.array([np.ones((2, 2)), np.eye(2) + 1, [[np.nan, 1], [1, 2]], np.zeros((2, 2))])
 
 PLANAR = [(2, 3), (3, 2), (2, 2)] if np.lib.NumpyVersion(np.__version__) < "2.5.0" else []
 """Lengths of vectors of which NumPy has a cross product: from 2.5 on those of 3 alone."""
@@ -87,6 +90,29 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: np.linalg.inv(np.linalg.inv(o(MATRICES).cumsum(axis=0))),
     lambda o: np.linalg.matrix_power(o(MATRICES).sum(axis=0), -2),
     lambda o: np.linalg.cond(o(MATRICES).sum(axis=0), 1),
+    # Matrices without an inverse among others, and with NaN.
+    *(lambda o, p=p: np.linalg.cond(o(SINGULAR), p) for p in (1, -1, np.inf, -np.inf, "fro")),
+    *(lambda o, p=p: np.linalg.cond(o(SINGULAR[[0, 1, 3]]), p) for p in (2, -2)),
+    lambda o: np.linalg.cond(o(SINGULAR[0]), 1),
+    lambda o: np.linalg.cond(o(SINGULAR.astype("c16")), "fro"),
+    # Windows of no elements.
+    *(lambda o, w=w, axis=axis: sliding_window_view(o(Z), w, axis) for w, axis in (
+        (0, 0), ((0, 2), (0, 1)), ((0, 0), (1, 1)))),
+    lambda o: sliding_window_view(o(Z) + 1, 0, 1) * 2.0,
+    lambda o: sliding_window_view(o(Z), (0, 2), (0, 1)).sum(axis=(-1, -2)),
+    # Methods.
+    lambda o: o(X).diagonal(1, 0, 2),
+    lambda o: o(X).trace(),
+    lambda o: o(X).take([[1, 0]], axis=1),
+    lambda o: o(X % 2).nonzero()[1],
+    lambda o: np.astype(o(X % 2), int).choose([7.0, 8]),
+    lambda o: o(np.arange(4.0)).searchsorted([2.5, 1]),
+    # Powers.
+    lambda o: np.add(o(X), 1, where=True),
+    lambda o: o(np.arange(3)) ** np.array([0, 1, 2]),
+    lambda o: o(np.arange(3, dtype="u8")) ** np.array([0, 1, 2]),
+    lambda o: o(np.arange(1, 3.0)) ** np.array([-1, 2]),
+    lambda o: o(np.zeros((0, 2), int)) ** np.array([-1, 2]),
 ]  # fmt: skip
 
 
@@ -194,6 +220,11 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.einsum("abc", x, dtype="i4"), "not cast"),
         (lambda x: np.einsum("abc", x, colour=3), "colour"),
         (lambda x: np.diagonal(x, 0, 1, 1), "two different axes"),
+        (lambda x: x.astype(int) ** np.array([1, -1, 2]), "to the power -1"),
+        (lambda x: 2 ** cf.open(np.array([1, -3])), "to the power -3"),
+        (lambda x: np.power(x.astype(int), cf.open(np.array(-1))), "to the power -1"),
+        (lambda x: np.add(x, 1, where=x > 1), r"np\.where\(mask, np\.add\(\.\.\.\), other\)"),
+        (lambda x: np.add(x, 1, where=x > 1, out=X.copy()), r"np\.where\(mask, np\.add\(\.\.\.\), out\)"),
         (lambda x: np.diag(x), "3 dimensions"),
         (lambda x: np.piecewise(x, [x > 1], [1, 2, 3]), "1 conditions and 3 functions"),
         (lambda x: np.piecewise(x, [[True, False]], [1]), "does not fit"),

@@ -215,7 +215,7 @@ def test_dtypes_that_do_not_go_together() -> None:
     ):
         with pytest.raises(errors.ArgumentTypeError):
             wrong()
-    for refused in (np.sqrt, np.std, np.median, np.fft.fft, lambda x: np.add(x, 1, where=True), lambda x: x @ x):
+    for refused in (np.sqrt, np.std, np.fft.fft, lambda x: np.add(x, 1, where=True), lambda x: x @ x):
         with pytest.raises((errors.UnsupportedError, TypeError)):
             refused(x)
     with pytest.raises(AttributeError, match="times has no std"):

@@ -746,7 +746,10 @@ def test_a_fold_that_runs_out_of_memory_is_halved(place: Place, monkeypatch: pyt
         (lambda x: linalg.tensordot(x, x, ((0, 1), (0,))), ["2 axes of a and 1 of b"]),
         (lambda x: linalg.tensordot(x, x, ((0, 0), (0, 0))), ["twice"]),
         (lambda x: linalg.einsum("ij,jk", x, x), [r"\(4, 5\)", "axis 1 of the first", "axis 0 of the second"]),
-        (lambda x: linalg.einsum("ii->i", x), ["diagonal", "view"]),
+        (lambda x: linalg.einsum("ii->i", x), ["'i' of 'ii'", "lengths 4 and 5"]),
+        (lambda x: linalg.einsum("iij->i", x), ["3 letters", "2 dimensions"]),
+        (lambda x: linalg.einsum("ii->i", x[None]), ["2 letters", "3 dimensions"]),
+        (lambda x: linalg.einsum("ij", x, order="Z"), ["order"]),
         (lambda x: linalg.einsum("ij,jk", x), ["2 terms", "1 operand"]),
         (lambda x: linalg.einsum("ijk", x), ["2 dimensions"]),
         (lambda x: linalg.einsum("i->i", x), ["2 dimensions"]),
@@ -782,10 +785,58 @@ def test_nothing_is_read_of_what_is_refused(fn: Any) -> None:
     assert a.reads == b.reads == 0
 
 
+DIAGONALS = ["ii->i", "ii", "ii->", "ij,jj->i", "iij->ij", "iji->j", "...ii->...i", "i...i", "iii", "aab,b->a"]
+
+
+@pytest.mark.parametrize("text", DIAGONALS)
+@pytest.mark.parametrize("stored", ["memory", "npy", "zarr", "lazy"])
+def test_einsum_of_diagonals(text: str, stored: str, tmp_path: Path) -> None:
+    arrays = []
+    for place, term in enumerate(text.split("->")[0].split(",")):
+        shape = (4,) * (len(term.replace("...", "")) + ("..." in term))
+        x = np.random.default_rng(place).integers(-4, 5, shape).astype("f8")
+        path = str(tmp_path / f"x{place}.{stored}")
+        if stored == "npy":
+            np.save(path, x)
+        elif stored == "zarr":
+            cf.copy(x, out=path, device="cpu")
+        kinds = {"npy": path, "zarr": path, "lazy": cf.open(x)}
+        arrays.append((x, kinds.get(stored, x)))
+    got = cf.einsum(text, *(given for _, given in arrays), **({} if stored == "lazy" else {"device": "cpu"}))
+    got = cf.compute(got, device="cpu") if stored == "lazy" else got
+    np.testing.assert_array_equal(got, np.einsum(text, *(x for x, _ in arrays)))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "i8"])
+def test_einsum_in_another_dtype(dtype: str) -> None:
+    x = np.arange(-6, 6, dtype="i2").reshape(3, 4) * 1000
+    for text in ("ij,kj->ik", "ij->j", "ij->ji"):
+        given = [x] * (1 + ("," in text))
+        for order in ("K", "F"):
+            got = cf.einsum(text, *given, dtype=dtype, casting="unsafe", order=order, device="cpu")
+            expected = np.einsum(text, *given, dtype=dtype, casting="unsafe").astype(dtype)  # of a view it takes none
+            assert got.dtype == expected.dtype
+            np.testing.assert_array_equal(got, expected)
+        lazy = cf.einsum(text, *map(cf.open, given), dtype=dtype, casting="unsafe")
+        np.testing.assert_array_equal(lazy.compute(device="cpu"), expected)
+
+
+def test_einsum_with_lists_of_indices() -> None:
+    a, b = np.arange(12.0).reshape(3, 4), np.arange(8.0).reshape(4, 2)
+    for operands in ((a, [0, 1], b, [1, 2], [0, 2]), (a, [5, 3], b, [3, 5 + 9]), (a, [..., 1]), (a @ a.T, [0, 0], [0])):
+        np.testing.assert_array_equal(cf.einsum(*operands, device="cpu"), np.einsum(*operands))
+
+
 def test_subscripts_are_text_and_axes_numbers() -> None:
     x = np.ones((2, 2))
-    with pytest.raises(errors.ArgumentTypeError, match="string"):
-        linalg.einsum(x, [0, 1], device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(errors.ArgumentTypeError, match="text such as"):
+        linalg.einsum(x, x, device="cpu")
+    with pytest.raises(errors.ArgumentTypeError, match="ints"):
+        linalg.einsum(x, [0, 1.5], device="cpu")
+    with pytest.raises(errors.ArgumentTypeError, match="float64 is not cast"):
+        linalg.einsum("ij", x, dtype="i4", device="cpu")
+    with pytest.raises(errors.ArgumentTypeError, match="astype before"):
+        linalg.einsum("ij", x, dtype="f2", casting="unsafe", device="cpu")
     with pytest.raises(errors.ArgumentTypeError, match="int"):
         linalg.tensordot(x, x, 1.5, device="cpu")  # type: ignore[arg-type]
     with pytest.raises(errors.ArgumentTypeError, match="int"):

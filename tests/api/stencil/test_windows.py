@@ -354,6 +354,9 @@ def test_zeros_of_either_sign_are_numpys(width: int, name: str) -> None:
     assert not np.signbit(cf.sum(x[:, :1], axis=1, device="cpu")).any()
 
 
-def test_windows_without_elements_are_not_reduced() -> None:
-    with pytest.raises(UnsupportedError, match="nothing to reduce"):
-        sliding_window_view(cf.open(np.ones((5, 3))), 0, 0).mean(axis=-1)
+def test_windows_without_elements_are_reduced_as_what_has_none() -> None:
+    windows = sliding_window_view(cf.open(np.ones((5, 3))), 0, 0)
+    same(windows.sum(axis=-1).compute(device="cpu"), np.zeros((6, 3)))
+    with pytest.raises(ArgumentError, match="max of no elements"):
+        windows.max(axis=-1)
+    assert cf.sliding_window_view(np.ones((5, 3)), 0, 0, device="cpu").shape == (6, 3, 0)

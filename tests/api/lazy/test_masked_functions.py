@@ -1,0 +1,277 @@
+"""Functions of masked expressions that numpy.ma has under another name or lacks: held to what the parts give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from support.examples import examples
+from support.masked import as_ma
+
+import chunkflow as cf
+from chunkflow import errors
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:Mean of empty")
+
+
+@st.composite
+def masked(draw: Any, dims: int = 2, dtypes: tuple[str, ...] = ("f8", "i4"), least: int = 3) -> np.ma.MaskedArray:
+    """An array of numbers, some masked: under the mask lie ones that would be noticed."""
+    shape = draw(npst.array_shapes(min_dims=dims, max_dims=dims, min_side=least, max_side=6))
+    dtype = np.dtype(draw(st.sampled_from(dtypes)))
+    values = draw(npst.arrays(np.int64, shape, elements=st.integers(0 if dtype.kind in "u?b" else -4, 6)))
+    mask = draw(npst.arrays(bool, shape, elements=st.sampled_from([True, False, False])))
+    hidden = np.nan if dtype.kind in "fc" else 99
+    found: np.ma.MaskedArray = np.ma.array(np.where(mask, hidden, values).astype(dtype), mask=mask)
+    return found
+
+
+def parts(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What a function makes of elements and mask that it moves alike."""
+    return lambda x: np.ma.array(fn(x.data), mask=fn(np.ma.getmaskarray(x)))
+
+
+def lines(fn: Callable[[np.ndarray], Any]) -> Callable[[Any], Any]:
+    """What a function gives of the elements of each line that are not masked: masked where there are none."""
+
+    def call(x: Any) -> Any:
+        found = [np.ma.masked if not len(line := each.compressed()) else fn(line) for each in x.T]
+        like = fn(np.ones(1, x.dtype))
+        shape = (len(found), *like.shape)
+        made = np.ma.masked_all(shape, like.dtype)
+        for place, value in enumerate(found):
+            made[place] = value
+        return made.T
+
+    return call
+
+
+def of_gradient(edge: int, *spacing: Any, three: bool = False) -> Callable[[Any], Any]:
+    """numpy.gradient, masked where one of the elements is that it takes."""
+
+    def call(x: Any) -> Any:
+        n, mask = x.shape[0], np.ma.getmaskarray(x)
+        hidden = np.zeros(x.shape, bool)
+        for i in range(n):
+            beside = range(edge + 1) if i == 0 else range(n - edge - 1, n) if i == n - 1 else [i - 1, i + 1]
+            hidden[i] = mask[[*beside, *([i] if three else [])]].any(0)
+        return np.ma.array(np.gradient(x.data, *spacing, axis=0, edge_order=edge), mask=hidden)
+
+    return call
+
+
+UNEVEN = np.array([0.0, 1, 3, 4, 8, 9])
+
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "diagonal": (lambda x: np.diagonal(x, 1), lambda x: np.ma.diagonal(x, 1)),
+    "method": (lambda x: x.diagonal(-1), lambda x: x.diagonal(-1)),
+    "linalg": (lambda x: np.linalg.diagonal(x), lambda x: x.diagonal()),
+    "diag": (np.diag, np.ma.diag),
+    "diag of a line": (lambda x: np.diag(x[0], -1), lambda x: np.ma.diag(x[0], -1)),
+    "diagflat": (np.diagflat, np.ma.diagflat),
+    "tril": (lambda x: np.tril(x, 1), parts(lambda x: np.tril(x, 1))),
+    "triu": (np.triu, parts(np.triu)),
+    "rollaxis": (lambda x: np.rollaxis(x, 1), parts(lambda x: np.rollaxis(x, 1))),
+    "resize": (lambda x: np.resize(x, (4, 7)), lambda x: np.ma.resize(x, (4, 7))),
+    "fftshift": (np.fft.fftshift, parts(np.fft.fftshift)),
+    "trace": (lambda x: np.trace(x, dtype="f8"), lambda x: x.trace(dtype="f8")),
+    "partition": (lambda x: np.partition(x, 1, axis=0)[1], lambda x: np.ma.sort(x, axis=0)[1]),
+    "cumulative_sum": (lambda x: np.cumulative_sum(x, axis=1), lambda x: x.cumsum(axis=1)),
+    "initial": (
+        lambda x: np.cumulative_prod(x, axis=0, include_initial=True),
+        lambda x: np.ma.concatenate([np.ones((1, x.shape[1]), x.dtype), x.cumprod(axis=0)]),
+    ),
+    "ediff1d": (np.ediff1d, np.ma.ediff1d),
+    "ends": (
+        lambda x: np.ediff1d(x, to_begin=x[0], to_end=[7]),
+        lambda x: np.ma.ediff1d(x, to_begin=x[0], to_end=np.array([7])),
+    ),
+    "outer": (lambda x: np.outer(x[0], x[1]), lambda x: np.ma.outer(x[0], x[1])),
+    "outer with a list": (lambda x: np.outer([1, 2], x), lambda x: np.ma.outer([1, 2], x)),
+    "convolve": (lambda x: np.convolve(x[0], [1, 2]), lambda x: np.ma.convolve(x[0], [1, 2])),
+    "a zero weight": (lambda x: np.convolve([1, 0], x[0], "same"), lambda x: np.ma.convolve([1, 0], x[0], "same")),
+    "correlate": (lambda x: np.correlate(x[0], [1, 2, 3]), lambda x: np.ma.correlate(x[0], [1, 2, 3], "valid")),
+    "insert": (
+        lambda x: np.insert(x, 1, x[0] * 2, axis=0),
+        lambda x: np.ma.concatenate([x[:1], x[:1] * 2, x[1:]]),
+    ),
+    "insert a number": (
+        lambda x: np.insert(x, -1, 3, axis=1),
+        lambda x: np.ma.concatenate([x[:, :-1], np.full((len(x), 1), 3, x.dtype), x[:, -1:]], axis=1),
+    ),
+    "insert in an array": (
+        lambda x: np.insert(np.zeros((2, x.shape[1]), x.dtype), 1, x[0], axis=0),
+        lambda x: np.ma.concatenate([np.zeros((1, x.shape[1]), x.dtype), x[:1], np.zeros((1, x.shape[1]), x.dtype)]),
+    ),
+    "pad": (lambda x: np.pad(x, 2), parts(lambda x: np.pad(x, 2))),
+    "pad with a constant": (
+        lambda x: np.pad(x, ((1, 0), (0, 2)), constant_values=5),
+        lambda x: np.ma.array(
+            np.pad(x.data, ((1, 0), (0, 2)), constant_values=5), mask=np.pad(x.mask, ((1, 0), (0, 2)))
+        ),
+    ),
+    **{
+        mode: (
+            lambda x, mode=mode: np.pad(x, ((2, 1), (0, 3)), mode),
+            parts(lambda x, mode=mode: np.pad(x, ((2, 1), (0, 3)), mode)),
+        )
+        for mode in ("edge", "reflect", "symmetric", "wrap")
+    },
+    "cf.pad": (lambda x: cf.pad(x, 1, mode="reflect"), parts(lambda x: np.pad(x, 1, "reflect"))),
+    "gradient": (lambda x: np.gradient(x, axis=0), of_gradient(1)),
+    "second order": (lambda x: np.gradient(x, 2.0, axis=0, edge_order=2), of_gradient(2, 2.0)),
+    "uneven": (
+        lambda x: np.gradient(x, UNEVEN[: len(x)], axis=0),
+        lambda x: of_gradient(1, UNEVEN[: len(x)], three=len(x) > 2)(x),
+    ),
+    "even places": (
+        lambda x: np.gradient(x, 3.0 * np.arange(len(x)), axis=0),
+        lambda x: of_gradient(1, 3.0 * np.arange(len(x)))(x),
+    ),
+    "gradients": (lambda x: np.gradient(x)[1], lambda x: of_gradient(1)(x.T).T),
+    "median": (lambda x: np.median(x, axis=0), lines(np.median)),
+    "quantile": (lambda x: np.quantile(x, 0.3, axis=0), lines(lambda line: np.quantile(line, 0.3))),
+    "quantiles": (lambda x: cf.quantile(x, [0.1, 0.5], axis=0), lines(lambda line: np.quantile(line, [0.1, 0.5]))),
+    "percentile": (lambda x: np.percentile(x, 70, axis=0), lines(lambda line: np.percentile(line, 70))),
+    **{
+        method: (
+            lambda x, method=method: np.quantile(x, [0.2, 1], axis=0, method=method),
+            lines(lambda line, method=method: np.quantile(line, [0.2, 1], method=method)),
+        )
+        for method in ("lower", "nearest", "inverted_cdf", "hazen")
+    },
+    "quantile of all": (
+        lambda x: np.quantile(x, 0.4, keepdims=True),
+        lambda x: np.ma.array(np.quantile(x.compressed(), 0.4) if x.count() else 0.0, mask=not x.count()).reshape(1, 1),
+    ),
+    "searchsorted": (
+        lambda x: np.searchsorted([-1, 2, 3], x, side="right"),
+        lambda x: np.ma.array(np.searchsorted([-1, 2, 3], x.filled(0), side="right"), mask=x.mask),
+    ),
+    "isin": (
+        lambda x: np.isin(x, [2, 3, 99]),
+        lambda x: np.ma.array(np.isin(x.filled(0), [2, 3, 99]), mask=x.mask),
+    ),
+    "polyval": (lambda x: np.polyval([2, 1], x), lambda x: 2 * x + 1),
+    "select": (
+        lambda x: np.select([x > 3, np.asarray(np.eye(*x.shape)) > 0], [x, x * 2], -1),
+        lambda x: np.ma.where(x > 3, x, np.ma.where(np.eye(*x.shape) > 0, x * 2, -1)),
+    ),
+    "choose": (
+        lambda x: np.choose(np.astype(x > 2, int), [x, -1]),
+        lambda x: np.ma.choose((x > 2).astype(int), [x, np.full(x.shape, -1)]),
+    ),
+    "histogram": (
+        lambda x: np.histogram(x, 4, (-4.0, 4))[0],
+        lambda x: np.histogram(x.compressed(), 4, (-4.0, 4))[0],
+    ),
+    "histogram without a range": (lambda x: np.histogram(x, 3)[1], lambda x: np.histogram(x.compressed(), 3)[1]),
+    "edges": (lambda x: np.histogram_bin_edges(x, 3), lambda x: np.histogram_bin_edges(x.compressed(), 3)),
+    "weights": (
+        lambda x: np.histogram(x, [-4, 0, 9], weights=np.ma.masked_less(np.arange(x.size).reshape(x.shape), 2))[0],
+        lambda x: np.histogram(
+            x.data[(at := np.arange(x.size).reshape(x.shape)) >= 2][~x.mask[at >= 2]],
+            [-4, 0, 9],
+            weights=at[at >= 2][~x.mask[at >= 2]],
+        )[0],
+    ),
+    "histogram2d": (
+        lambda x: np.histogram2d(x[0], x[1], [[-4, 0, 9], 2], [[-4, 9], [-4.0, 9]])[0],
+        lambda x: np.histogram2d(
+            *(x.data[:2, ~x.mask[:2].any(0)]), [[-4, 0, 9], 2], [[-4, 9], [-4.0, 9]]
+        )[0],
+    ),
+    "nonzero": (lambda x: x.nonzero(), lambda x: x.nonzero()),
+    "take": (lambda x: x.take([1, 0], axis=1), lambda x: x.take([1, 0], axis=1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@given(x=masked(), budget=st.sampled_from(["400kB", "64MB"]))
+@settings(max_examples=examples(1 / 5), deadline=None)
+def test_functions(name: str, x: np.ma.MaskedArray, budget: str) -> None:
+    fn, right = FUNCTIONS[name]
+    got, expected = cf.compute(fn(cf.open(x)), device="cpu", budget=budget), right(x)
+    if not isinstance(expected, tuple):
+        got, expected = (got,), (expected,)
+    for one, other in zip(got, expected, strict=True):
+        if isinstance(other, np.ma.MaskedArray):
+            as_ma(one, other)
+        else:
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+            assert not isinstance(one, np.ma.MaskedArray)
+
+
+@given(masked(1, ("u1", "i8")))
+@settings(max_examples=examples(1 / 5), deadline=None)
+def test_counts_by_value(x: np.ma.MaskedArray) -> None:
+    x = np.ma.array(np.abs(x.data), mask=x.mask)
+    for fn in (np.bincount, lambda x: cf.bincount(x, device="cpu")):
+        np.testing.assert_array_equal(fn(cf.open(x)), np.bincount(x.compressed()))  # type: ignore[no-untyped-call]
+    with pytest.raises(errors.ArgumentError, match="of 1 axes"):
+        np.bincount(cf.open(x[None]))
+
+
+def test_a_masked_condition_masks_what_it_decides() -> None:
+    x = np.ma.array([1.0, 2, 3, 4], mask=[0, 1, 0, 0])
+    sure = np.array([True, True, False, False])
+    lazy = cf.open(x)
+    for conditions, hidden in (([lazy > 2, sure], [0, 1, 0, 0]), ([sure, lazy > 2], [0, 0, 0, 0])):
+        found = np.select(conditions, [cf.open(np.arange(4.0)), 7.0], -1.0).compute(device="cpu")
+        np.testing.assert_array_equal(np.ma.getmaskarray(found), hidden)
+    found = np.select([cf.masked_array(sure)], [5.0], lazy)
+    as_ma(found.compute(device="cpu"), np.ma.array([5.0, 5, 3, 4]))
+    with pytest.raises(errors.ArgumentTypeError, match="would lose its mask"):
+        np.select([cf.open(sure)], [5.0], lazy)
+
+
+def test_nan_that_is_not_masked_is_a_value() -> None:
+    x = cf.open(np.ma.array([[1, np.nan, 3], [4, 5, np.nan]], mask=[[0, 0, 0], [0, 0, 1]]))
+    np.testing.assert_array_equal(np.quantile(x, 0.5, axis=1).compute(device="cpu").data, [np.nan, 4.5])
+    found = np.gradient(x, axis=1).compute(device="cpu")
+    np.testing.assert_array_equal(found.mask, [[False] * 3, [False, True, True]])
+    assert np.isnan(found.data[0, 0])
+
+
+def test_a_plain_name_multiplied_in_place_becomes_a_masked_one() -> None:
+    plain = cf.open(np.arange(3.0))
+    plain *= cf.open(np.ma.array([1.0, 2, 3], mask=[0, 1, 0]))
+    as_ma(cf.compute(plain, device="cpu"), np.ma.array([0.0, 0, 6], mask=[0, 1, 0]))
+    memory = np.arange(3.0)
+    with pytest.raises(errors.UnsupportedError, match="out="):
+        memory *= cf.open(np.ma.array([1.0, 2, 3], mask=[0, 1, 0]))
+
+
+MASKED = np.ma.array(np.arange(12).reshape(3, 4), mask=np.eye(3, 4, dtype=bool))
+
+REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    "a masked table": lambda x, p: np.isin(p, x),
+    "masked places": lambda x, p: np.insert(p, x[0], 1),
+    "masked bins": lambda x, p: np.digitize(p, x[0]),
+    "masked knots": lambda x, p: np.interp(p, x[0], x[1]),
+    "a masked sorted array": lambda x, p: np.searchsorted(x[0], p),
+    "bins": lambda x, p: np.histogram(p, x[0]),
+    "bins of bins": lambda x, p: np.histogram2d(p[0], p[1], [x[0], 2]),
+    "places": lambda x, p: np.take(p, [x[0], x[1]]),
+    "mode": lambda x, p: np.pad(x, 1, "mean"),
+    "odd images": lambda x, p: np.pad(x, 1, "reflect", reflect_type="odd"),
+    "a quantile of int64": lambda x, p: np.quantile(x, 0.3, method="lower"),
+    "masked weights": lambda x, p: np.quantile(p, 0.3, method="inverted_cdf", weights=x),
+    "masked and masked": lambda x, p: np.convolve(x[0], x[1]),
+    "nan": lambda x, p: np.nanquantile(x, 0.3),
+    "lexsort": lambda x, p: np.lexsort((x, p)),
+    "a list of them": lambda x, p: np.histogramdd([x[0], x[1]]),
+    "cov": lambda x, p: np.cov(x),
+    "sets": lambda x, p: np.union1d(x, p),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_take_values_under_the_mask_is_refused(name: str) -> None:
+    with pytest.raises(errors.UnsupportedError, match="filled"):
+        REFUSED[name](cf.open(MASKED), cf.open(np.arange(12).reshape(3, 4)))
