@@ -591,6 +591,7 @@ def test_expressions_that_a_user_wraps_are_as_those_that_xarray_opens(what: str)
 
 
 def test_expressions_that_a_user_wraps_are_stored(tmp_path: Path) -> None:
+    pytest.importorskip("netCDF4")
     values = np.random.default_rng(0).standard_normal((12, 3, 4))
     wrapped = xr.Variable(("time", "lat", "lon"), cf.open(values) * 2)
     ds = xr.Dataset({"t": wrapped})
