@@ -142,10 +142,15 @@ class Flat:
 
 def _rows(spec: ArraySpec) -> Shape | None:
     """Elements of a row of whole chunks, unless they are many: then chunks are cut, and read again."""
-    if spec.chunks is None or not spec.shape:
-        return None
-    number = min(spec.chunks[0], spec.shape[0]) * math.prod(spec.shape[1:])
+    number = row_of_chunks(spec)
     return (number,) if 0 < number * spec.dtype.itemsize <= ROWS else None
+
+
+def row_of_chunks(spec: ArraySpec) -> int:
+    """Elements of the chunks with an index along the first axis; 0 of an array without chunks."""
+    if spec.chunks is None or not spec.shape:
+        return 0
+    return min(spec.chunks[0], spec.shape[0]) * math.prod(spec.shape[1:])
 
 
 def flat(x: Any) -> Any:

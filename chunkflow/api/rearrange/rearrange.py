@@ -195,7 +195,8 @@ def repeat(
         n = spec_of(x).shape[along]
         if len(counts) != n:
             raise ArgumentError(f"{len(counts)} numbers of repeats for {n} places along the axis: give one for each")
-        return moved(picked(x, along, np.repeat(np.arange(n), counts)), Options(**options))
+        found = Options(**options)
+        return moved(picked(x, along, np.repeat(np.arange(n), counts), found), found)
     times = counts.item()
 
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:

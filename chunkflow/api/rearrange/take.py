@@ -12,17 +12,19 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from chunkflow import devices
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager
-from chunkflow.api.rearrange.move import Flat, moved, one_axis, rearrangement
+from chunkflow.api.rearrange.move import ROWS, Flat, moved, one_axis, rearrangement, row_of_chunks
 from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice, cut_again
 from chunkflow.core.grid import Shape
+from chunkflow.engine.budget import bytes_left
 from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError, UnsupportedError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.indexing import checked, indexed
 from chunkflow.graph.live import refuse_picked
 from chunkflow.graph.nodes import Lazy, first_lazy, node_of, source_of
 from chunkflow.graph.reshaping import reshaped
-from chunkflow.graph.slicing import Slice
+from chunkflow.graph.slicing import Points, Slice
 from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.reshaped import ReshapedSource
 
@@ -80,7 +82,8 @@ def take(
         return moved(looked_up(x, [indices], axis, mode), Options(**options))
     check_eager("take", indices=indices)
     x, along = line_of(x, axis)
-    return moved(picked(x, along, within(indices, spec_of(x).shape[along], along, mode)), Options(**options))
+    found = Options(**options)
+    return moved(picked(x, along, within(indices, spec_of(x).shape[along], along, mode), found), found)
 
 
 @rearrangement
@@ -130,15 +133,37 @@ def line_of(x: Any, axis: int | None) -> tuple[Any, int]:
     return type(x)(reshaped(node_of(x), (-1,))) if isinstance(x, Lazy) else Flat([x]), 0
 
 
-def picked(x: Any, along: int, places: np.ndarray) -> Any:
+COPIES = 3
+"""Bytes of the budget for each byte of a row of chunks of which elements are picked."""
+
+
+def picked(x: Any, along: int, places: np.ndarray, options: Options) -> Any:
     """A view of the elements at places along an axis."""
     if isinstance(x, Lazy):
         return type(x)(indexed(node_of(x), (*(slice(None),) * along, places if places.ndim else int(places))))
     shape = spec_of(x).shape
+    if isinstance(x, Flat) and _are_points(of := spec_of(x.arrays[0]), places, options):
+        points = np.stack(np.unravel_index(places.reshape(-1), of.shape))
+        found: Any = Points(x.arrays, tuple(range(len(of.shape))), points, 0)
+        return found if places.ndim == 1 else Shaped([found], places.shape)
     cuts: list[AxisCut] = [AxisSlice(0, n, 1) for n in shape]
     cuts[along] = cut_again(cuts[along], AxisPlaces(places.reshape(-1)))
     view: Any = Slice([x], tuple(cuts))
     return view if places.ndim == 1 else Shaped([view], (*shape[:along], *places.shape, *shape[along + 1 :]))
+
+
+def _are_points(of: ArraySpec, places: np.ndarray, options: Options) -> bool:
+    """Whether places of a flattened array are read as points of it, chunk by chunk, since a row of chunks is too large.
+
+    Points take memory for each axis.
+    """
+    row = row_of_chunks(of) * of.dtype.itemsize
+    if not row:
+        return False
+    device = devices.resolve(options.device)
+    room = bytes_left(options.budget, device) - device.reserve
+    large = row > ROWS or COPIES * row + places.nbytes > room
+    return large and COPIES * len(of.shape) * places.nbytes < room
 
 
 def within(indices: Any, n: int, axis: int, mode: str) -> np.ndarray:

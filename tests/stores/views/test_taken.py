@@ -12,6 +12,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from support.devices import same
 from support.examples import examples
 
 import chunkflow as cf
@@ -281,3 +282,18 @@ def test_marks_travel_as_far_as_they_are_few(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("chunkflow.stores.views.marked.SENT", 10)
     with pytest.raises(cf.errors.ArgumentTypeError, match="Up to 10 B are pickled"):
         pickle.dumps(marks)
+
+
+@pytest.mark.parametrize("chunks", [(32, 25), (320, 10), (1, 400)])
+@pytest.mark.parametrize("budget", ["150kB", "64MB"])
+def test_elements_of_a_flattened_array_need_no_budget_for_a_row_of_chunks(
+    tmp_path: Path, chunks: Any, budget: str
+) -> None:
+    x = np.arange(128_000.0).reshape(320, 400)
+    stored = zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=chunks, dtype="f8", compressors=None)
+    stored[...] = x
+    places = np.random.default_rng(0).integers(-x.size, x.size, 300)
+    condition = np.arange(700) % 7 == 0
+    for wanted in (places, np.sort(places % x.size), places.reshape(20, 15), places[0]):
+        same(cf.take(stored, wanted, budget=budget, device="cpu"), np.take(x, wanted))
+    same(cf.compress(condition, stored, budget=budget, device="cpu"), np.compress(condition, x))
