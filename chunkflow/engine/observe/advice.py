@@ -19,6 +19,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ChunkflowError
 from chunkflow.planner.plan import Plan
+from chunkflow.system.host import cores
 
 Replan = Callable[..., Plan]
 """``replan(budget, specs=..., machine=...)`` plans the run again; operands and rates are the run's own by default."""
@@ -330,7 +331,9 @@ def _new_pages(run: Seen) -> Cause | None:
     made = sum(
         spec.nbytes for spec in run.plan.outputs if spec.storage.in_memory and spec.name.startswith("a new array")
     )
-    seconds = made / ((run.plan.machine.fresh or NEW_PAGES) * max(run.plan.lanes, 1))
+    machine = run.plan.machine
+    rate = NEW_PAGES * cores() if machine.staged else (machine.fresh or NEW_PAGES) * max(run.plan.lanes, 1)
+    seconds = made / rate
     if not made or not run.lasts(seconds):
         return None
     return Cause(
