@@ -23,7 +23,7 @@ from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, SourceNode, View
 from chunkflow.graph.request import Request
 from chunkflow.kernels.create import Line
 from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_widened
-from chunkflow.kernels.map import SLOT
+from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.sliced import SlicedSource, sliced_spec
 from chunkflow.stores.views.taken import PointsSource, TakenSource, pointed_spec, taken_spec
@@ -224,3 +224,14 @@ def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
     made = op_node(request, name, key_of(name, (Lazy(node), given), {}))
     made.check()
     return made
+
+
+def untransposed(node: Node) -> tuple[Node, Shape]:
+    """The node of which transpositions are taken, and its axes in their order."""
+    axes: Shape = tuple(range(len(node.shape)))
+    while isinstance(node, OpNode) and isinstance(kernel := node.declared.kernel, MapKernel):
+        if kernel.fn is not np.transpose or len(node.inputs) != 1:
+            break
+        axes = tuple([kernel.kwargs["axes"][a] for a in axes])
+        (node,) = node.inputs
+    return node, axes

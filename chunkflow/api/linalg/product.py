@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -12,11 +13,14 @@ from chunkflow.api.linalg.subscripts import from_lists, without_repeats
 from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, bare
 from chunkflow.api.rearrange.move import check_order
 from chunkflow.api.stencil.windows import Slid, slid, weighted
+from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentTypeError
+from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.slicing import untransposed
 from chunkflow.graph.windows import windows_of
 from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
-from chunkflow.kernels.linalg.product import contraction
+from chunkflow.kernels.linalg.product import ProductLabels, contraction
 
 
 @product_operation
@@ -203,10 +207,12 @@ def _product(
     if cast is None and (found := _weighted_windows(translate, arrays, conjugate)) is not None:
         which, weights, kind = found
         return weighted(which, weights, kind, Options(**options))
+    pairs = [_untransposed(array) for array in arrays]
+    arrays, turned = [array for array, _ in pairs], [axes for _, axes in pairs]
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shapes = [s.shape for s in specs]
-        found = translate(shapes)
+        found = _turned(translate, shapes, turned, name)
         dtypes, orders = [s.dtype for s in specs], [s.order for s in specs]
         if cast is not None:
             cast.check(dtypes)
@@ -217,6 +223,33 @@ def _product(
     scalars = [np.asarray(a) if isinstance(a, bool | int | float | complex | np.generic) else a for a in arrays]
     chosen = Options(**options, workspace=0)
     return Request(declare, scalars, chosen, lambda result: bare(result, chosen.out))
+
+
+def _untransposed(array: Any) -> tuple[Any, Shape | None]:
+    """An operand without its transpositions, and its axes in their order; None where there is none.
+
+    They would be stored, though a product reads its operands in any order.
+    """
+    if not isinstance(array, Lazy):
+        return array, None
+    node, axes = untransposed(node_of(array))
+    return (array, None) if node is node_of(array) else (type(array)(node), axes)
+
+
+def _turned(
+    translate: labels.Translate, shapes: Sequence[Shape], turned: Sequence[Shape | None], name: str
+) -> ProductLabels:
+    """The labels of operands of which some are transposed first."""
+    if not any(turned):
+        return translate(shapes)
+    seen = [s if axes is None else tuple([s[a] for a in axes]) for s, axes in zip(shapes, turned, strict=True)]
+    found = translate(seen)
+    found.extents(seen, name)  # whose errors name the axes that the caller sees
+    operands = [
+        own if axes is None else tuple([own[axes.index(a)] for a in range(len(axes))])
+        for own, axes in zip(found.operands, turned, strict=True)
+    ]
+    return replace(found, operands=tuple(operands))
 
 
 def _weighted_windows(

@@ -604,6 +604,41 @@ def test_an_array_that_meets_itself_along_the_same_axes_is_read_once(place: Plac
         np.testing.assert_allclose(got, np.einsum(text, *arrays))
 
 
+TURNED: dict[str, Any] = {
+    "x.T @ y": lambda x, y, z: x.T @ y,
+    "x.T @ x": lambda x, y, z: x.T @ x,
+    "y.T.T.T @ x": lambda x, y, z: y.T.T.T @ x,
+    "x.mT @ y": lambda x, y, z: np.matrix_transpose(x) @ y,
+    "dot": lambda x, y, z: np.dot(y.T, x),
+    "inner": lambda x, y, z: np.inner(x.T, y.T),
+    "vecdot": lambda x, y, z: np.vecdot(x.T, x.T),
+    "stacks": lambda x, y, z: np.matmul(z, np.swapaxes(z, 1, 2)),
+    "a matrix and a stack": lambda x, y, z: np.matmul(x.T, np.swapaxes(z, 1, 2)),
+    "tensordot": lambda x, y, z: np.tensordot(np.moveaxis(z, 0, 2), x, axes=([1], [0])),
+    "einsum": lambda x, y, z: np.einsum("ij,kjl->kil", x.T, z.transpose(0, 2, 1)),
+}
+
+
+@on_cpu_and_gpu
+@pytest.mark.parametrize("name", TURNED)
+def test_transposed_operands_are_read_as_they_lie(place: Place, name: str) -> None:
+    """A transposition of an expression is no pass of its own, and is not stored."""
+    x, y, z = noise((60, 30), "f8"), noise((60, 20), "f8"), noise((3, 40, 60), "f8")
+    lazy = TURNED[name](*(cf.open(array) for array in (x, y, z)))
+    expected = TURNED[name](x, y, z)
+    assert lazy.shape == expected.shape
+    for budget in (100_000, 1 << 26):
+        options = {"budget": place.budget(budget), "device": place.device()}
+        assert str(cf.explain(lazy, **options)).startswith("1 pass")
+        np.testing.assert_allclose(lazy.compute(**options), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_transposed_operands_that_do_not_match_are_named_as_they_are_seen() -> None:
+    x = cf.open(np.ones((3, 4)))
+    with pytest.raises(errors.ArgumentError, match=r"shapes \(4, 3\) and \(4, 3\) do not match"):
+        _ = x.T @ x.T
+
+
 def test_gram_and_cov_read_once() -> None:
     x = noise((3000, 20), "f8")
     for fn, options in ((moments.gram, {}), (moments.cov, {"rowvar": False}), (moments.corrcoef, {"rowvar": False})):
