@@ -18,6 +18,7 @@ import numpy as np
 from chunkflow.core import grid as _grid
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import ALIGNMENT
+from chunkflow.core.nest import Operand
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.candidate import plan_of
@@ -205,8 +206,16 @@ class _Shapes:
             busiest = np.maximum(op.work / rate + moved, self.read / machine.upload)
             self.seconds = busiest + self.blocks * PANEL + self._ends()
         else:
-            own = (self.read / machine.read + moved) / lanes
+            copied = sum(map(self._copied, op.operands, problem.operands))
+            own = (self.read / machine.read + moved + 2 * copied * passes / machine.compute) / lanes
             self.seconds = own + op.work / rate + self.blocks * machine.overhead
+
+    def _copied(self, operand: Operand, spec: ArraySpec) -> Any:
+        """Bytes of an operand's block that are copied before BLAS takes it: of several axes, that are no run."""
+        axes = [operand.axes[d] for d in spec.order]
+        cut = [self._side[a] < self._op.extents[a] for a in axes[1:] if a is not None]
+        nbytes = math.prod(self._side[a] for a in axes if a is not None) * spec.dtype.itemsize
+        return np.where(np.logical_or.reduce(np.broadcast_arrays(*cut)), nbytes, 0) if len(cut) > 1 else 0
 
     def _ends(self) -> Any:
         """Seconds in which nothing is computed yet, or any more, nearly as in `candidate.plan_of`."""
