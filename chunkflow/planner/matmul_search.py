@@ -44,6 +44,9 @@ SHARED_LESS, MODEST = 1.06, 64 << 20
 DEEP = 256
 """Elements that are summed for each result below which a product of blocks is slow, so that it is avoided."""
 
+STRIP = 64
+"""Elements of a strip of a product: one that is narrower takes BLAS of a host nearly as long."""
+
 BROAD, EVEN = 1024, 128
 """Sides from the first on are multiples of the second: kernels for matrices work on tiles."""
 
@@ -208,7 +211,21 @@ class _Shapes:
         else:
             copied = sum(map(self._copied, op.operands, problem.operands))
             own = (self.read / machine.read + moved + 2 * copied * passes / machine.compute) / lanes
-            self.seconds = own + op.work / rate + self.blocks * machine.overhead
+            self.seconds = own + op.work * self._widened() / rate + self.blocks * machine.overhead
+
+    def _widened(self) -> Any:
+        """How many times as much BLAS works where blocks of a side of its matrices are no whole strips."""
+        found: Any = 1.0
+        axes = [[a for a in operand.axes if a is not None] for operand in self._op.operands]
+        for number, own in enumerate(axes):
+            others = {a for i, each in enumerate(axes) if i != number for a in each}
+            alone = [a for a in own if a not in others and a not in self._op.folded]
+            if len(alone) != 1:  # several make one side together
+                continue
+            n, side, count = (x[alone[0]] for x in (self._op.extents, self._side, self._counts))
+            rest = n - (count - 1) * side
+            found = found * ((count - 1) * -(-side // STRIP) + -(-rest // STRIP)) * STRIP / max(n, 1)
+        return found
 
     def _copied(self, operand: Operand, spec: ArraySpec) -> Any:
         """Bytes of an operand's block that are copied before BLAS takes it: of several axes, that are no run."""

@@ -998,3 +998,20 @@ def test_arrays_that_blas_does_not_take_are_copied_within_the_budget(right: Any)
     assert isinstance(plans[1], Plan)
     assert plans[0].memory.inputs == 0 < plans[1].memory.inputs
     np.testing.assert_allclose(linalg.matmul(a, b, budget=2_000_000, device="cpu"), a @ b, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "wanted"),
+    [
+        ("abi,abj->ij", [(256, 512, 512)] * 2, {"b": 512}),
+        ("ki,kj->ij", [(131_072, 512)] * 2, {"i": 512, "j": 512}),
+    ],
+)
+def test_blocks_for_blas_are_runs_and_leave_no_narrow_rest(
+    text: str, shapes: list[tuple[int, ...]], wanted: dict[str, int]
+) -> None:
+    """A block that is no run is copied first, and BLAS takes a strip of a few columns as long as a whole one."""
+    arrays = [np.empty(shape, "f4") for shape in shapes]  # which nobody reads
+    plan = cf.explain(cf.einsum, text, *arrays, budget="128MB", device="cpu")
+    sides = dict(zip(notation.einsum(text, shapes).extents(shapes, "einsum"), plan.block, strict=True))
+    assert all(sides[label] == n for label, n in wanted.items())
