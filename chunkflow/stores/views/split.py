@@ -94,9 +94,24 @@ class SplitSource:
             part[...] = np.lib.stride_tricks.as_strided(found, sides, strides).reshape(part.shape)
 
     def view(self, region: Region) -> np.ndarray | None:
-        behind = self._behind(region)
-        found = None if behind is None else self._source.view(behind)
-        return None if found is None else found.reshape(shape_of(region))
+        """A view of what lies between the region's first element and its last one, with the steps of split axes."""
+        sides = shape_of(region)
+        if not math.prod(sides):
+            return np.empty(sides, self.spec.dtype)
+        at, behind, steps = 0, [], []
+        for part in self._parts:
+            own = [math.prod(part[i + 1 :]) for i in range(len(part))]
+            along = region[at : at + len(part)]
+            first = sum(side.start * step for side, step in zip(along, own, strict=True))
+            last = sum((side.stop - 1) * step for side, step in zip(along, own, strict=True))
+            behind.append(slice(first, last + 1))
+            steps.append(own)
+            at += len(part)
+        found = self._source.view(tuple(behind))
+        if found is None:
+            return None
+        strides = [step * stride for own, stride in zip(steps, found.strides, strict=True) for step in own]
+        return np.lib.stride_tricks.as_strided(found, sides, strides, writeable=False)
 
     def run(self, region: Region) -> ByteRun | None:
         """See `chunkflow.stores.protocol.ByteRuns`: the elements of one box of the source lie as its own do."""
