@@ -74,7 +74,9 @@ class Partitioning:
     def chunks(self, shape: Shape, item: int = 0) -> tuple[Shape, ...]:
         """Lengths of the parts of a result along each of its dimensions, as dask's chunks."""
         return tuple(
-            (n,) if a is None else tuple(min(self.sides[a], n - i * self.sides[a]) for i in range(self.counts[a]))
+            (n,)
+            if a is None or self.counts[a] == 1  # all of it, of which a flattened result has more than the nest
+            else tuple(min(self.sides[a], n - i * self.sides[a]) for i in range(self.counts[a]))
             for a, n in zip(self.declared.axes_of(item), shape, strict=True)
         )
 
@@ -86,7 +88,8 @@ class Partitioning:
         """The region of that part in a result of this shape."""
         box = self.box(index)
         axes = self.declared.axes_of(item)
-        return tuple(slice(0, n) if a is None else box[a] for a, n in zip(axes, shape, strict=True))
+        sides = zip(axes, shape, strict=True)
+        return tuple(slice(0, n) if a is None or self.counts[a] == 1 else box[a] for a, n in sides)
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,13 @@ def test_functions_that_ask_where_they_are_see_a_whole_run() -> None:
     assert len(cut(x.map(lambda b: b.cumsum(axis=0), chunks=(2, 2), dtype="f8"), 8)) == 1
 
 
+def test_flattened_results_have_more_elements_than_the_nest() -> None:
+    x = cf.open(np.arange(120.0).reshape(30, 4))
+    found = cut(x.cumsum(axis=None), 100)
+    assert found.chunks((120,)) == ((120,),)
+    assert found.region((0, 0), (120,)) == (slice(0, 120),)
+
+
 def test_what_a_pass_waits_for_is_named() -> None:
     x = cf.open(np.ones((8, 8)))
     mean = x.mean()
