@@ -311,6 +311,29 @@ def _picked(theirs: Any, found: Any, indexers: Mapping[Any, Any] | None = None, 
     return theirs(found, {**indexers, **ready}, *args, **kwargs)
 
 
+@_taught(variable.Variable, "__getitem__")
+def _at_places(theirs: Any, found: Any, key: Any) -> Any:
+    """One place that is an expression is a table of one place: xarray takes no such index but dask's."""
+    full = found._item_key_to_tuple(key)
+    given = full if isinstance(full, tuple) else (full,)
+    if not any(map(_is_lazy_place, given)):
+        return theirs(found, key)
+    sides = ("one place of an expression", "and one more axis")  # of several axes it is looked up, not cut out
+    return theirs(found, tuple([_table(each, sides) if _is_lazy_place(each) else each for each in given])).squeeze(
+        sides
+    )
+
+
+def _is_lazy_place(index: Any) -> bool:
+    place = index._data if isinstance(index, xarray.Variable) else index
+    return isinstance(place, chunkflow.Array) and not place.ndim
+
+
+def _table(index: Any, sides: tuple[str, str]) -> xarray.Variable:
+    place: Any = index._data if isinstance(index, xarray.Variable) else index
+    return xarray.Variable(sides, place.reshape(1, 1))
+
+
 @_taught(DataArrayRolling, "_array_reduce")
 def _rolled(theirs: Any, rolling: Any, **kwargs: Any) -> Any:
     """Windows of an expression are reduced by its own view of them: bottleneck and numbagg would have whole lines."""

@@ -482,6 +482,23 @@ def test_an_expression_is_an_index(stored: Any) -> None:
         xr.testing.assert_equal(given[dim].isel({dim: places[0]}).compute(), given[dim].isel({dim: places[1]}))
 
 
+@pytest.mark.parametrize("dim", ["time", "lat"])
+def test_one_place_that_an_expression_has(dim: str, stored: Any) -> None:
+    """Coordinates are pandas' indices, of numbers and of times, and there are others."""
+    given, x = stored.air.load().fillna(0), cf.open(stored.air).fillna(0)
+    pick = {other: 1 for other in given.dims if other != dim}
+    for add in ({}, {"named": (dim, np.arange(given.sizes[dim]) * 2.0)}):
+        line, expected = x.isel(pick).assign_coords(add), given.isel(pick).assign_coords(add)
+        there = line.isel({dim: line.argmax(dim)})
+        assert isinstance(there.data, cf.Array)
+        xr.testing.assert_equal(there.compute(), expected.isel({dim: expected.argmax(dim)}))
+        xr.testing.assert_equal(line.idxmax(dim).compute(), expected.idxmax(dim))
+        bare = line.drop_vars(dim)
+        lowest = bare.isel({dim: bare.argmin(dim)}).compute().variable
+        xr.testing.assert_equal(lowest, expected.min(dim).variable)
+    xr.testing.assert_equal(x.isel(x.argmin(...)).compute(), given.isel(given.argmin(...)))
+
+
 @pytest.mark.filterwarnings("ignore:Treating an array-like object")  # xarray gives pandas a mask that is an expression
 @pytest.mark.parametrize("pick", PICKED.values(), ids=PICKED)
 def test_xarray_picks_elements_of_expressions(pick: Any, stored: Any) -> None:
