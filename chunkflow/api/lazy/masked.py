@@ -216,8 +216,14 @@ class MaskedArray(Masked):
     min, max, any, all = map(_function, (np.min, np.max, np.any, np.all))
     argmin, argmax, argsort, cumsum, cumprod = map(_function, (np.argmin, np.argmax, np.argsort, np.cumsum, np.cumprod))
     trace, diagonal, nonzero, take = map(_function, (np.trace, np.diagonal, np.nonzero, np.take))
+    choose = _function(np.choose)
     squeeze, swapaxes, repeat, clip, round = map(_function, (np.squeeze, np.swapaxes, np.repeat, np.clip, np.round))
     conj = conjugate = _operator(np.conjugate)
+
+    def compress(self, condition: Any, axis: int | None = None) -> MaskedArray:
+        """Elements, or slices along an axis, where a condition holds, as `numpy.ma.MaskedArray.compress`."""
+        compressed: Any = np.compress
+        return compressed(condition, self, axis=axis)  # type: ignore[no-any-return]
 
     def astype(self, dtype: Any, casting: str = "unsafe") -> MaskedArray:
         """Elements in another dtype, as `numpy.ma.MaskedArray.astype`."""

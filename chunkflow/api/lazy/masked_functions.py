@@ -163,7 +163,8 @@ def _neighbours(ours: Function, places: list[Any], named: dict[str, Any]) -> Any
     uniform = [not isinstance(step, np.ndarray) for step in gradient.spacings(places[1:], axes, shape)]
     several = isinstance(found, tuple | list)
     results = found if several else [found]
-    hidden = [_beside(mask_of(x), *how, order) for how in zip(axes, uniform, strict=True)] if axes else [mask_of(x)]
+    mask = mask_of(x)
+    hidden = [_beside(mask, *how, order) if mask.size else mask for how in zip(axes, uniform, strict=True)]
     given = [x.kept(*parts) for parts in zip(results, hidden, strict=True)]
     return type(found)(given) if several else given[0]
 

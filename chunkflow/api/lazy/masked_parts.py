@@ -87,7 +87,8 @@ class Masked(Together):
 
     def compressed(self) -> Array:
         """The elements that are not masked, in one dimension: the mask is computed and counted at once."""
-        return self._elements[~self._hidden]
+        elements, hidden = (part if part.ndim else part.reshape(1) for part in self.parts())
+        return elements[~hidden]
 
     def filled(self, fill_value: Any = None) -> Array:
         """The elements, and a value in the masked places: by default the array's own, as `numpy.ma.filled`."""

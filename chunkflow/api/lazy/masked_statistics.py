@@ -106,6 +106,7 @@ def _counted(ours: Function, places: list[Any], named: dict[str, Any], number: i
         raise ArgumentError(f"arrays and weights of shapes {shapes}: give arrays of {dims or 'any'} axes, of one shape")
     kind = next(type(value) for value in given if isinstance(value, Masked))
     taken = ~either(*(mask_of(value) for value in given if isinstance(value, Masked)))
-    kept = [data_of(value if isinstance(value, Masked) else as_masked(kind, value))[taken] for value in given]
+    arrays = [data_of(value if isinstance(value, Masked) else as_masked(kind, value)) for value in given]
+    kept = [array[taken] for array in arrays] if shape else [array.reshape(1)[taken.reshape(1)] for array in arrays]
     more = {} if weights is None else {"weights": kept[-1]}
     return ours(*kept[:number], *places[number:], **others, **more)

@@ -73,9 +73,7 @@ def _looked_up(fn: Any, x: Any, tables: dict[str, Any], dtype: np.dtype, **how: 
     Tables that are expressions, or large, are operands, which each block has whole: the budget counts them.
     """
     known = {name: _known(table) for name, table in tables.items()}
-    if not isinstance(x, Lazy):
-        kind: Any = type(first_lazy(*tables.values()))
-        x = kind(node_of(np.asarray(x)))
+    x = _lazily(x, *tables.values())
     if not has_lazy(list(known.values())) and sum(table.nbytes for table in known.values()) <= places.LARGEST:
         return applied(fn, (x,), {}, {**known, **how})
     work = partial(_with_tables, fn=fn, names=tuple(known), how=how)
@@ -83,8 +81,18 @@ def _looked_up(fn: Any, x: Any, tables: dict[str, Any], dtype: np.dtype, **how: 
     return whole_axes(work, fn.__name__.strip("_"), [(x, ()), *lines], (), dtype)
 
 
+def _lazily(x: Any, *tables: Any) -> Any:
+    """What is looked up as an expression, of the kind that a table is."""
+    if isinstance(x, Lazy):
+        return x
+    kind: Any = type(first_lazy(*tables))
+    return kind(node_of(np.asarray(x)))
+
+
 def _known(table: Any) -> Any:
-    """A table as an array, if it is in memory."""
+    """A table as an array, if it is in memory, or has no elements."""
+    if isinstance(table, Lazy) and not (spec := spec_of(table)).size:
+        return np.empty(spec.shape, spec.dtype)
     found = source_of(node_of(table)) if isinstance(table, Lazy) else np.asarray(table)
     return found if isinstance(found, np.ndarray) else table
 
@@ -103,6 +111,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     xp, fp = map(numpy_functions.as_array, (xp, fp))
     if has_lazy([xp, fp]) and (xp.ndim, fp.ndim, xp.size) != (1, 1, fp.size):
         raise ArgumentError(f"xp and fp of shapes {xp.shape} and {fp.shape}: give two lines of one length")
+    if not xp.size:
+        raise ArgumentError("xp has no elements: there is nothing to interpolate between")
     tables = {"xp": xp, "fp": fp}
     fn = _interpolated if xp.size > LONG and period is None else np.interp
     dtype = np.dtype("c16" if spec_of(fp).dtype.kind == "c" else "f8")
@@ -181,7 +191,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
     """As `numpy.isin`."""
-    test = _known(test_elements)
+    element, test = _lazily(element, test_elements), _known(test_elements)
     test = numpy_functions.reshape(test, -1) if isinstance(test, Lazy) else test.reshape(-1)
     if test.size > LONG and kwargs.keys() <= {"assume_unique", "invert"}:
         kinds = [spec_of(a).dtype for a in (element, test)]

@@ -325,7 +325,7 @@ def _differences(ours: Function, places: list[Any], named: dict[str, Any]) -> An
         for name in ("prepend", "append")
         if (value := named.get(name, np._NoValue)) is not np._NoValue
     }
-    if beside:
+    if beside and named.get("n", 1):  # NumPy adds to what it subtracts
         whole = [beside[name] if name else x for name in ("prepend", "", "append") if not name or name in beside]
         x = np.concatenate(whole, axis=along)
     if named.get("n", 1) < 0:

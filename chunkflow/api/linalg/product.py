@@ -154,7 +154,7 @@ def einsum(
     dtype : dtype, optional
         In which it is multiplied and added up, by default that of NumPy's promotion.
     order : {'K', 'C', 'A', 'F'}
-        NumPy's, which changes no value: results are in C order.
+        NumPy's, which changes no value, and here no layout either.
     casting : str
         Which casts to `dtype` are allowed, as of ``numpy.can_cast``.
     optimize : object

@@ -59,6 +59,8 @@ def gradient(
     check_eager("gradient", varargs=list(varargs), axis=axis, edge_order=edge_order)
     shape = spec_of(f).shape
     axes = axes_of(axis, len(shape))
+    if not axes:
+        raise ArgumentError(f"a gradient of shape {shape} along axis={axis!r} is along no axis: give one at least")
     if edge_order not in (1, 2):
         raise ArgumentError(f"edge_order={edge_order!r} must be 1 or 2")
     for a in axes:

@@ -249,6 +249,34 @@ def test_a_plain_name_multiplied_in_place_becomes_a_masked_one() -> None:
 
 MASKED = np.ma.array(np.arange(12).reshape(3, 4), mask=np.eye(3, 4, dtype=bool))
 
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_arrays_without_axes(hidden: bool) -> None:
+    given = np.ma.array(3.0, mask=hidden)
+    x = cf.open(given)
+    np.testing.assert_array_equal(x.compressed().compute(device="cpu"), given.compressed())
+    found = np.histogram(x, [0.0, 2.0, 4.0])[0].compute(device="cpu")
+    np.testing.assert_array_equal(found, [0, int(not hidden)])
+    np.testing.assert_array_equal(np.unique(x).mask, [hidden])
+
+
+def test_gradients_where_another_axis_has_no_elements() -> None:
+    found = np.gradient(cf.open(np.ma.zeros((4, 0, 2))), axis=2).compute(device="cpu")
+    assert found.shape == found.mask.shape == (4, 0, 2)
+
+
+def test_methods_that_pick() -> None:
+    x = cf.open(MASKED)
+    for call in (
+        lambda a: a.compress([True, False, True], axis=0),
+        lambda a: a.compress([False, True]),
+        lambda a: (a % 2).choose([10, 20]),
+    ):
+        got, expected = call(x).compute(device="cpu"), call(MASKED)
+        np.testing.assert_array_equal(got.mask, expected.mask)
+        np.testing.assert_array_equal(got.compressed(), expected.compressed())
+
+
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "a masked table": lambda x, p: np.isin(p, x),
     "masked places": lambda x, p: np.insert(p, x[0], 1),

@@ -63,6 +63,19 @@ def test_long_tables(monkeypatch: pytest.MonkeyPatch, dtypes: tuple[str, str]) -
         np.isin(cf.open(x), cf.zeros(10**6) + 1).compute(device="cpu", budget="1MB")
 
 
+@pytest.mark.parametrize("x", [np.arange(3.0), np.array(2.0)], ids=["a line", "a number"])
+@pytest.mark.parametrize("kept", [True, False], ids=["in memory", "computed"])
+def test_tables_without_elements_and_tables_in_memory(x: np.ndarray, kept: bool) -> None:
+    """What is looked up is in memory: the table alone is an expression."""
+    for t in (np.arange(4.0), np.zeros(0)):
+        table = cf.open(t) if kept else cf.open(t) + 0
+        for call in (np.isin, lambda a, b: np.searchsorted(b, a), np.digitize):
+            np.testing.assert_array_equal(call(x, table).compute(device="cpu"), call(x, t))
+    np.testing.assert_array_equal(np.isin(x, cf.zeros((4, 0)) + 1).compute(device="cpu"), np.zeros(x.shape, bool))
+    with pytest.raises(errors.ArgumentError, match="no elements"):
+        np.interp(x, table, table)
+
+
 def test_nothing_is_computed_before(monkeypatch: pytest.MonkeyPatch) -> None:
     x = cf.open(np.arange(6.0))
     with monkeypatch.context() as patched:

@@ -292,6 +292,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "ptp": lambda x: np.ptp(x, axis=0),
     "diff": lambda x: np.diff(x, axis=0),
     "diffs": lambda x: np.diff(x, n=2),
+    "no differences": lambda x: np.diff(x, n=0, prepend=x[:1]),
     "diff, begun": lambda x: np.diff(x, axis=0, prepend=x[:1]),
     "diff, ended": lambda x: np.diff(x, n=2, append=x.dtype.type("NaT")),
     "ediff1d": np.ediff1d,

@@ -97,6 +97,8 @@ def test_what_has_no_gradient_is_refused() -> None:
         (lambda: np.gradient(x, edge_order=2), "needs 3"),
         (lambda: np.gradient(x, edge_order=3), "must be 1 or 2"),
         (lambda: np.gradient(x, [0.0, 1.0], axis=0), "have the shape"),
+        (lambda: np.gradient(x[0, 0]), "no axis"),
+        (lambda: np.gradient(x, axis=()), "no axis"),
     ):
         with pytest.raises(ArgumentError, match=says):
             call()
