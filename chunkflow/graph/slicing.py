@@ -229,9 +229,22 @@ def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
 def untransposed(node: Node) -> tuple[Node, Shape]:
     """The node of which transpositions are taken, and its axes in their order."""
     axes: Shape = tuple(range(len(node.shape)))
-    while isinstance(node, OpNode) and isinstance(kernel := node.declared.kernel, MapKernel):
-        if kernel.fn is not np.transpose or len(node.inputs) != 1:
-            break
-        axes = tuple([kernel.kwargs["axes"][a] for a in axes])
+    while (order := _transposed_by(node)) is not None:
+        axes = tuple([order[a] for a in axes])
         (node,) = node.inputs
     return node, axes
+
+
+def _transposed_by(node: Node) -> Shape | None:
+    """The order of the axes of a transposition of one array; None of anything else, as a user's function of blocks."""
+    if (
+        not isinstance(node, OpNode)
+        or len(node.inputs) != 1
+        or not isinstance(kernel := node.declared.kernel, MapKernel)
+    ):
+        return None
+    nest, order = node.declared.nest, kernel.kwargs.get("axes")
+    if kernel.fn is not np.transpose or len(nest.operands) != 1 or not isinstance(order, tuple):
+        return None
+    places = tuple([order.index(a) if a in order else None for a in range(len(order))])
+    return order if nest.operands[0].axes == places else None

@@ -135,8 +135,8 @@ class RingDrainer:
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_out is not None
         self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
-        self._workers = DownloadWorkers(device, pool, plan.ring_out, trace)
         make_pages(sinks)
+        self._workers = DownloadWorkers(device, pool, plan.ring_out, trace)
 
     def store(self, result: Result, lane: Lane) -> None:
         """Publish the pieces of a result."""

@@ -37,6 +37,7 @@ from chunkflow.core.units import format_bytes
 from chunkflow.devices import rates
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.engine import trial
+from chunkflow.graph.slicing import untransposed
 from chunkflow.kernels.linalg import gemm, product
 from chunkflow.kernels.linalg import labels as notation
 from chunkflow.kernels.linalg.product import ProductLabels, contraction
@@ -631,6 +632,15 @@ def test_transposed_operands_are_read_as_they_lie(place: Place, name: str) -> No
         options = {"budget": place.budget(budget), "device": place.device()}
         assert str(cf.explain(lazy, **options)).startswith("1 pass")
         np.testing.assert_allclose(lazy.compute(**options), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", [{}, {"axes": (1, 0)}], ids=str)
+def test_a_users_function_that_transposes_blocks_is_left_to_run(how: dict[str, Any]) -> None:
+    a, b = noise((4, 4), "f8"), noise((4, 3), "f8")
+    turned = cf.map(np.transpose, cf.open(a), **how)
+    assert untransposed(turned._node) == (turned._node, (0, 1))
+    for x in (turned, cf.blockwise(np.transpose, "ji", cf.open(a), "ij", **how)):
+        np.testing.assert_allclose((x @ b).compute(device="cpu"), a.T @ b, rtol=1e-12)
 
 
 def test_transposed_operands_that_do_not_match_are_named_as_they_are_seen() -> None:
