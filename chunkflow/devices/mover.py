@@ -162,6 +162,23 @@ def in_parts(start: int, nbytes: int, most: int) -> Tables:
     return _tables(pieces, copies, True)
 
 
+def gathered(runs: np.ndarray, start: int, most: int) -> Tables:
+    """Tables of runs in memory, by address and bytes, that go to one run on the device, in parts of up to `most` bytes.
+
+    >>> tables = gathered(np.array([[5000, 25], [3000, 5]]), 100, 10)
+    >>> np.column_stack((tables.pieces[:, :2], tables.copies[:, 1])).tolist()
+    [[5000, 10, 100], [5010, 10, 110], [5020, 5, 120], [3000, 5, 125]]
+    """
+    counts = -(-runs[:, 1] // most)
+    first, (addresses, nbytes) = np.repeat(counts.cumsum() - counts, counts), np.repeat(runs, counts, axis=0).T
+    done = (np.arange(len(first)) - first) * most
+    sizes = np.minimum(most, nbytes - done)
+    pieces, copies = (np.zeros((len(sizes), width), np.int64) for width in (5, 7))
+    pieces[:, 0], pieces[:, 1], pieces[:, 2], pieces[:, 3] = addresses + done, sizes, np.arange(len(sizes)), 1
+    copies[:, 1], copies[:, 3], copies[:, 4], copies[:, 6] = start + sizes.cumsum() - sizes, sizes, 1, 1
+    return Tables(pieces, copies, True, 0)
+
+
 _NONE = in_parts(0, 0, 1)
 
 

@@ -31,7 +31,7 @@ def suited(fn: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
 def refuse_negative(exponent: Any, base: Any) -> None:
     """Refuse integers to negative integer powers, as NumPy does where the result is of integers."""
     signed = getattr(exponent, "dtype", np.dtype("?")).kind == "i" and getattr(base, "dtype", None) is not None
-    if signed and np.result_type(exponent, base).kind == "i" and bool((exponent < 0).any()):
+    if signed and np.result_type(exponent, base).kind == "i" and base.size and bool((exponent < 0).any()):
         raise ValueError("Integers to negative integer powers are not allowed.")
 
 

@@ -103,6 +103,23 @@ def run_of(store: object, region: Region) -> ByteRun | None:
     return run(region) if run is not None else None
 
 
+class MemoryRuns(Protocol):
+    """Optional: a source that gathers a region from several runs of memory, so that compiled loops can do it."""
+
+    def runs(self, region: Region) -> np.ndarray | None:
+        """Addresses and bytes of the runs, a row for each, of which the first holds the first elements in the order.
+
+        They are in the spec's dtype. None of a region that does not lie so, or is better read. The runs stay where they
+        are as long as the source is open.
+        """
+
+
+def memory_runs(store: object, region: Region) -> np.ndarray | None:
+    """`MemoryRuns.runs` of a store that has it; else None."""
+    runs = getattr(store, "runs", None)
+    return runs(region) if runs is not None else None
+
+
 def lasting_view(source: Source, region: Region) -> np.ndarray | None:
     """A source's view of a region whose memory stays where it is, since the source tells of it (`ByteRuns`).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import tracemalloc
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunkflow.api.statistics import merged_lines
 from chunkflow.api.statistics.merged_lines import MergedLines
 from chunkflow.core.grid import Region, shape_of
 from chunkflow.kernels.statistics.merging import Merged
@@ -93,3 +95,19 @@ def test_many_short_runs_take_little_memory(values: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < x.nbytes
     finally:
         tracemalloc.stop()
+
+
+@given(wholes(), st.integers(1, 80), st.integers(1, 90), st.integers(1, 90))
+def test_runs_in_memory_are_what_is_read(x: np.ndarray, length: int, step: int, bit: int) -> None:
+    runs = np.concatenate([np.sort(x[i : i + length]) for i in range(0, len(x), length)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merged_lines, "LEAST_RUN", 1)
+        for lines, before in ((runs, ()), (np.stack((runs, runs)), (slice(1, 2),))):
+            source = MergedLines(lines, None, len(before), length, step)
+            region: Region = (*before, slice(0, min(bit, step, len(x))))
+            found = source.runs(region)
+            assert found is not None
+            held = b"".join(ctypes.string_at(int(address), int(nbytes)) for address, nbytes in found)
+            np.testing.assert_array_equal(np.frombuffer(held, x.dtype), read(source, region).reshape(-1))
+    assert MergedLines(runs, None, 0, length, step).runs(region[-1:]) is None  # too short to be worth it
+    assert MergedLines(lines, None, 1, length, step).runs((slice(0, 2), region[-1])) is None

@@ -33,7 +33,7 @@ from chunkflow.kernels.statistics.sorting import places_in_order, sorted_lines, 
 from chunkflow.stores import open_source, open_target, spec_of
 from chunkflow.stores.publication.scratch import Scratch
 
-RUNS, PARTS = 6, 4
+RUNS, PARTS = 6, 6
 """Bytes of the budget for each byte of a run, and of a part of the result, that are tried first.
 
 Runs are shorter than they might be, so that several are sorted at a time. The longer both are, the longer is what a

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
 from collections.abc import Sequence
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape
+from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.core.spec import ArraySpec
 from chunkflow.kernels.statistics.merging import AT_ONCE, PLACES, Merged
 from chunkflow.stores import Source
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Unviewed
+
+LEAST_RUN = 1 << 18
+"""Bytes of a run in a part, on average, from which on compiled loops gather it run by run."""
 
 KEPT = 4
 """Of so many times as many lines as are read at once it is known where parts end: threads are at several of them."""
@@ -55,14 +59,32 @@ class MergedLines(Unviewed):
     def read(self, region: Region, out: np.ndarray) -> None:
         """Gather a region, which lies in one part. It is quickest to ask for one after the other along the lines."""
         rows, side = np.moveaxis(out, self._axis, -1), region[self._axis]
-        start = side.start // self._step * self._step
-        whole = slice(start, min(start + self._step, self._runs.shape[-1]))
-        assert side.stop <= whole.stop, "a region lies in one part"
+        whole = self._part(side)
         begin = [side.start for axis, side in enumerate(region) if axis != self._axis]
         wanted = {index: tuple(map(operator.add, begin, index)) for index in np.ndindex(*rows.shape[:-1])}
         for (index, line), merged in zip(wanted.items(), self._merged([*wanted.values()]), strict=True):
             places = None if self._places is None else self._pieces(self._places, line)
             merged.gather(rows[index], side, places, part=whole)
+
+    def runs(self, region: Region) -> np.ndarray | None:
+        """See `chunkflow.stores.protocol.MemoryRuns`: of a part of one line, if what each run has of it is long."""
+        side, begin = region[self._axis], [side.start for axis, side in enumerate(region) if axis != self._axis]
+        length = side.stop - side.start
+        if self._places is not None or math.prod(shape_of(region)) != length:
+            return None
+        [merged] = self._merged([tuple(begin)])
+        found = merged.pieces(side, self._part(side))
+        if length * self.spec.dtype.itemsize < LEAST_RUN * len(found):
+            return None
+        places = [(merged.runs[run][piece].ctypes.data, piece.stop - piece.start) for run, piece in found]
+        return np.array(places, np.int64).reshape(-1, 2) * (1, self.spec.dtype.itemsize)
+
+    def _part(self, side: slice) -> slice:
+        """The part in which a bit lies."""
+        start = side.start // self._step * self._step
+        whole = slice(start, min(start + self._step, self._runs.shape[-1]))
+        assert side.stop <= whole.stop, "a region lies in one part"
+        return whole
 
     def _merged(self, lines: Sequence[Shape]) -> list[Merged]:
         """The runs of some lines. What is known of others is kept, until there are many."""

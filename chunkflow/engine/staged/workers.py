@@ -27,13 +27,13 @@ from chunkflow.core.memory import Ring
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ByteRun, ChunkFiles
 from chunkflow.devices.job_queue import MOVERS, NOTHING, OVER, SERVED, TOKEN
-from chunkflow.devices.mover import Mover, PieceShare, Tables, tabled
+from chunkflow.devices.mover import Mover, PieceShare, Tables, gathered, tabled
 from chunkflow.devices.protocol import Block, Device, Edge, Event, HostBuffer, Lane, Pool, shaped
 from chunkflow.engine.trace import Stage, Trace
 from chunkflow.engine.transfer import PieceTask, ShareTask, Transfer
 from chunkflow.planner.transfer_cut import parts
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping
-from chunkflow.stores.protocol import Sink, Source, files_of, run_of
+from chunkflow.stores.protocol import Sink, Source, files_of, memory_runs, run_of
 from chunkflow.system.interrupts import Since
 from chunkflow.system.thread_pool import PooledThread
 
@@ -216,6 +216,10 @@ class TransferWorkers:
             return None
         there: ByteRun | ChunkFiles | None = None
         if store.spec.order == block.order:
+            if (runs := memory_runs(store, region)) is not None and (start := _start(places)) is not None:
+                item = block.array.dtype.itemsize
+                found = gathered(runs, start * item, self.ring.slot_bytes)
+                return PieceShare(found, ByteRun(0), self.device.address(block.array))
             there = run_of(store, region) if tables.runs else None
             there = files_of(store, region, pieces) if there is None else there
         return PieceShare(tables, there, self.device.address(block.array))
@@ -230,7 +234,7 @@ class TransferWorkers:
         transfer.share, transfer.pieces = share, pieces
         transfer.published.arrive()
         if self.jobs is not None and share is not None and share.streams:
-            parts = min(len(pieces), self.ring.threads)
+            parts = min(len(share.tables.pieces), self.ring.threads)
             marks = transfer.buffer.uploaded if transfer.buffer is not None else ()
             job = self.jobs.job(transfer, share, parts, transfer.after, marks)
             transfer.left = job
@@ -286,6 +290,12 @@ class TransferWorkers:
             raise interrupt
         if failure is not None and not self.since.failed:  # else the run has failed already with another error
             raise failure
+
+
+def _start(places: Pieces) -> int | None:
+    """Where pieces that follow one another begin in a block, in elements; None if they don't."""
+    sizes = itertools.accumulate([place.size for place in places], initial=places[0].offset or 0)
+    return places[0].offset if all(place.offset == at for place, at in zip(places, sizes, strict=False)) else None
 
 
 class UploadWorkers(TransferWorkers):

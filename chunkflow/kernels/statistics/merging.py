@@ -59,17 +59,21 @@ class Merged:
 
         Of a `part` that is gathered bit by bit, `side` is one of these: a place in the part is no rank then.
         """
-        part = part or side
+        pieces = self.pieces(side, part or side)
+        of = self.runs if places is None else places
+        join([of[run][piece] for run, piece in pieces], out)
+        if places is not None:
+            cuts = [0, *itertools.accumulate(piece.stop - piece.start for _, piece in pieces)]
+            for (run, _), start, stop in zip(pieces, cuts, cuts[1:], strict=False):
+                out[start:stop] += self.starts[run]
+
+    def pieces(self, side: slice, part: slice) -> list[tuple[int, slice]]:
+        """What runs have of a bit of a part: their numbers and pieces, in order."""
         step = part.stop - part.start
         begins, ends = self._ends(part.start, step), self._ends(part.stop, step)
         before = np.cumsum(ends - begins) - (ends - begins)  # elements of the part that earlier runs have
         low, high = (np.clip(begins + (at - part.start - before), begins, ends) for at in (side.start, side.stop))
-        some, of = np.flatnonzero(low < high).tolist(), self.runs if places is None else places
-        join([of[run][low[run] : high[run]] for run in some], out)
-        if places is not None:
-            cuts = [0, *itertools.accumulate((high - low)[some].tolist())]
-            for run, start, stop in zip(some, cuts, cuts[1:], strict=False):
-                out[start:stop] += self.starts[run]
+        return [(run, slice(int(low[run]), int(high[run]))) for run in np.flatnonzero(low < high).tolist()]
 
     def _ends(self, rank: int, step: int) -> np.ndarray:
         """How many elements of each run are among so many smallest ones. Those of the next parts are found with it."""

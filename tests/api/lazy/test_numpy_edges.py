@@ -92,7 +92,6 @@ CALLS: list[Callable[[Any], Any]] = [
     lambda o: np.linalg.cond(o(MATRICES).sum(axis=0), 1),
     # Matrices without an inverse among others, and with NaN.
     *(lambda o, p=p: np.linalg.cond(o(SINGULAR), p) for p in (1, -1, np.inf, -np.inf, "fro")),
-    *(lambda o, p=p: np.linalg.cond(o(SINGULAR[[0, 1, 3]]), p) for p in (2, -2)),
     lambda o: np.linalg.cond(o(SINGULAR[0]), 1),
     lambda o: np.linalg.cond(o(SINGULAR.astype("c16")), "fro"),
     # Windows of no elements.
@@ -125,6 +124,18 @@ def test_as_numpy(place: Place, number: int) -> None:
     assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype.newbyteorder("="))
     found = lazy.compute(device=place.device(), budget=place.budget(200_000))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@on_cpu_and_gpu
+@pytest.mark.parametrize("p", [2, -2])
+def test_condition_of_matrices_without_an_inverse(place: Place, p: int) -> None:
+    """The least singular value is zero to rounding, which each library does its own way."""
+    expected = np.linalg.cond(SINGULAR[[0, 1, 3]], p)
+    found = np.linalg.cond(cf.open(SINGULAR[[0, 1, 3]]), p).compute(device=place.device())
+    if p == 2:
+        found, expected = 1 / found, 1 / expected
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_one_element_of_a_store_without_axes(tmp_path: Path) -> None:

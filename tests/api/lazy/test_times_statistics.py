@@ -133,6 +133,7 @@ def test_gradients_of_all_axes() -> None:
         same(one.compute(device="cpu"), other)
 
 
+@pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning")  # within NumPy 2.5's nanmedian
 @on_cpu_and_gpu
 def test_devices(place: Place) -> None:
     x = np.array([[5, "NaT", -7, 0], [1, 2, 3, 7]], "m8[h]")

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from support.budgets import MB, SLACK, traced
-from support.devices import CHECKING, Place, on_cpu_and_gpu, same
+from support.devices import CHECKING, CUDA, Place, on_cpu_and_gpu, same
 from support.examples import examples
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.api.statistics import merged_lines
+from chunkflow.core.grid import Region
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.evaluate import FEW
 from chunkflow.stores.paths import scratch_place
@@ -190,6 +192,25 @@ def test_long_lines_are_sorted_in_pieces(shape: Any, axis: int, chunks: Any, pla
             continue
         same(np.asarray(cf.sort(source, axis, out=out, overwrite=number < 3, **run)[...]), np.sort(x, axis))
     same(np.asarray(cf.argsort(tmp_path / "x.zarr", axis, **run)), np.argsort(x, axis, stable=True))
+
+
+@pytest.mark.parametrize("place", [*(p for p in CHECKING if p.name.startswith("compiled")), CUDA[0]], ids=str)
+def test_long_pieces_of_runs_are_gathered_by_the_compiled_loops(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merged_lines, "LEAST_RUN", 1)
+    read: list[Region] = []
+    plain = merged_lines.MergedLines.read
+    monkeypatch.setattr(
+        merged_lines.MergedLines, "read", lambda self, *args: (read.append(args[0]), plain(self, *args))
+    )
+    x = np.random.default_rng(1).integers(-500, 500, 500_001) / 4
+    x[::7] = np.nan
+    run: dict[str, Any] = {"budget": place.budget(1_000_000), "device": place.device()}
+    same(cf.sort(x, stable=True, **run), np.sort(x, stable=True))
+    cf.sort(x.reshape(-1, 3), axis=0, out=tmp_path / "y.npy", **run)
+    same(np.load(tmp_path / "y.npy"), np.sort(x.reshape(-1, 3), axis=0))
+    assert all(len(region) == 2 for region in read)  # of the three lines, whose parts are not one run each
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((300_000,), 0), ((3, 100_000), 1), ((100_000, 3), 0)])
