@@ -18,6 +18,7 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.errors import ArgumentError, ZeroWeightsError
 from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.reductions import double_sums
 from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without
 
 Value = tuple[Any, ...]
@@ -324,6 +325,10 @@ def moments(
         number = _number(x, mask, axes).astype("f8") if fewer else np.float64(math.prod(x.shape[a] for a in axes))
         divisor = np.maximum(number, 1)
         mean = reduce("sum", clean, axes, wide) / (divisor if fewer else number)
+        if mask is None and isinstance(x, np.ndarray) and wide == np.dtype("f8"):
+            sums = double_sums.centred(x, mean, axes, off=_is_tight(result))
+            if sums is not None:
+                return number, sums[0], mean, sums[1] / divisor if len(sums) > 1 else None
         blocks = (x, mean) if mask is None else (x, mean, mask)
         found = summed(lambda *b: squares(centred(*b)), blocks, axes, real)
         rest = summed(centred, blocks, axes, wide) / divisor if _is_tight(result) else None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Shape, fit, regions
+from chunkflow.kernels.reductions import double_sums
 
 Axes = tuple[int, ...]
 
@@ -43,6 +44,8 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
         if name in ("fmin", "fmax"):
             return _beside_nan(name[1:], x, axes)
         return getattr(np, name)(_along_one(name, x, axes, given), axis=axes, keepdims=True, **given)
+    if name == "sum" and dtype == np.dtype("f8") and (found := double_sums.summed(x, axes)) is not None:
+        return found
     ufunc = UFUNCS[name]
     order = _memory_order(x)
     if axes and x.size and (dtype or name not in ("sum", "prod")) and all(x.shape[a] == 1 for a in axes):

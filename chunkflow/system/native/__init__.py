@@ -27,6 +27,7 @@ def _built(name: str) -> ModuleType | None:
 
 staging = _built("chunkflow.system.native._transfer")
 chunks = _built("chunkflow.system.native._chunks")
+sums = _built("chunkflow.system.native._sums")
 
 
 def join(pieces: Sequence[np.ndarray], out: np.ndarray) -> None:

@@ -1,0 +1,103 @@
+"""Sums of a block in double precision by compiled loops, which convert elements as they add them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from chunkflow.system.native import sums as loops
+
+Axes = tuple[int, ...]
+
+_ITSELF, _OFF, _SQUARE = range(3)
+"""What is added of each element (`_sums.c`)."""
+
+LEAST, SHORT = 1 << 14, 16
+"""Elements of a block, and of its rows, from which on the loops are quicker."""
+
+PER_CALL = 1 << 14
+"""Elements that a call of a loop should have, on average."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Axes that follow one another in memory, and that are all reduced, or all kept: elements, distance in bytes."""
+
+    length: int
+    stride: int
+    reduced: bool
+
+
+_ONE = _Group(1, 0, reduced=False)
+
+
+def summed(x: np.ndarray, axes: Axes) -> np.ndarray | None:
+    """Sums along axes, which are kept with one element; None of a block that NumPy sums as quickly.
+
+    >>> found = summed(np.full((128, 256), 0.5, "f4"), (0,))
+    >>> found is None or found.shape == (1, 256) and found.sum() == 128 * 256 / 2  # None where nothing was compiled
+    True
+    """
+    found = _found(x, axes, [_ITSELF]) if x.dtype == np.dtype("f4") else None
+    return None if found is None else found[0]
+
+
+def centred(x: np.ndarray, means: np.ndarray, axes: Axes, *, off: bool) -> list[np.ndarray] | None:
+    """Sums of squared differences from `means`, in which reduced axes have one element; and with `off` of differences.
+
+    None as for `summed`.
+    """
+    known = x.dtype in (np.dtype("f4"), np.dtype("f8"))
+    return _found(x, axes, [_SQUARE, _OFF] if off else [_SQUARE], means) if known else None
+
+
+def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None = None) -> list[np.ndarray] | None:
+    """Sums of each of `what`."""
+    if loops is None or x.size < LEAST or not axes:
+        return None
+    order = sorted(range(x.ndim), key=lambda a: (x.shape[a] > 1, -x.strides[a]))
+    groups = _groups(x, axes, order)
+    if not groups or groups[-1].stride != x.itemsize or any(group.stride <= 0 for group in groups):
+        return None
+    *lead, last = groups
+    along = last.reduced
+    if last.length < SHORT or not (along or (lead and lead[-1].reduced)):
+        return None
+    rows = lead.pop() if lead else _ONE
+    planes = lead.pop() if lead else _ONE
+    if math.prod(group.length for group in lead) * PER_CALL > x.size:
+        return None
+    held = [*(group.length for group in (*lead, planes)), rows.length if along else last.length]
+    if means is not None:
+        whole = [1 if group.reduced else group.length for group in (*lead, planes, rows, last)]
+        means = means.astype("f8", copy=False).transpose(order).reshape(whole)
+        means = np.ascontiguousarray(np.broadcast_to(means[..., 0] if along else means[..., 0, :], held))
+    left = tuple([i for i, group in enumerate([*lead, planes, *([rows] * along)]) if group.reduced])
+    shape, back = [1 if a in axes else x.shape[a] for a in order], np.argsort(order)
+    found = []
+    for one in what:
+        sums = np.zeros(held)
+        for number, index in enumerate(itertools.product(*(range(group.length) for group in lead))):
+            at = x.ctypes.data + sum(i * group.stride for i, group in zip(index, lead, strict=True))
+            place = number * math.prod(held[-2:]) * sums.itemsize
+            to, mean = sums.ctypes.data + place, 0 if means is None else means.ctypes.data + place
+            sides = planes.length, planes.stride, rows.length, rows.stride, last.length
+            loops.add(one, x.itemsize, along, at, *sides, to, mean)
+        found.append(np.add.reduce(sums, axis=left).reshape(shape).transpose(back))
+    return found
+
+
+def _groups(x: np.ndarray, axes: Axes, order: list[int]) -> list[_Group]:
+    """The axes of more than one element, from the slowest on, those together that are as one in memory."""
+    groups: list[_Group] = []
+    for axis in order:
+        if x.shape[axis] == 1:
+            continue
+        one = _Group(x.shape[axis], x.strides[axis], axis in axes)
+        if groups and groups[-1].reduced == one.reduced and groups[-1].stride == one.stride * one.length:
+            one = _Group(groups.pop().length * one.length, one.stride, one.reduced)
+        groups.append(one)
+    return groups

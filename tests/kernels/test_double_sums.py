@@ -1,0 +1,94 @@
+"""Sums by compiled loops are those of NumPy in double precision, of blocks in any layout."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.examples import examples
+
+from chunkflow.kernels.reductions import double_sums
+
+pytestmark = pytest.mark.skipif(double_sums.loops is None, reason="the loops were not built")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LEAST", 1), ("SHORT", 1), ("PER_CALL", 0)):
+        monkeypatch.setattr(double_sums, name, value)
+
+
+@st.composite
+def blocks(draw: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Blocks with axes in any order in memory, with gaps and without, and axes along which they are reduced."""
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 7, 33]), min_size=1, max_size=4))
+    shape[-1] = draw(st.sampled_from([shape[-1], 1025, 4097])) if len(shape) < 3 else shape[-1]
+    gaps = [draw(st.integers(0, 2)) for _ in shape]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    whole = (rng.standard_normal([n + gap for n, gap in zip(shape, gaps, strict=True)]) + 3).astype(
+        draw(st.sampled_from(["f4", "f8"]))
+    )
+    x = whole[tuple(slice(0, n) for n in shape)].transpose(draw(st.permutations(range(len(shape)))))
+    axes = draw(st.sets(st.integers(0, x.ndim - 1), min_size=1))
+    return x, tuple(sorted(axes))
+
+
+@given(blocks())
+@settings(max_examples=examples(2), deadline=None)
+def test_as_numpy(block: tuple[np.ndarray, tuple[int, ...]]) -> None:
+    x, axes = block
+    wide = x.astype("f8")
+    means = wide.mean(axis=axes, keepdims=True)
+    if (found := double_sums.summed(x, axes)) is not None:
+        np.testing.assert_allclose(found, wide.sum(axis=axes, keepdims=True), rtol=1e-13)
+        assert found.shape == means.shape
+    for off in (False, True):
+        sums = double_sums.centred(x, means, axes, off=off)
+        if sums is None:
+            continue
+        squares, *more = sums
+        np.testing.assert_allclose(squares, ((wide - means) ** 2).sum(axis=axes, keepdims=True), rtol=1e-12)
+        assert len(more) == off
+        assert all(np.abs(one).max() < 1e-10 for one in more)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((5, 40), (1,)), ((40, 5), (0,)), ((3, 4, 50), (1,)), ((3, 4, 50), (0, 2)), ((7, 300), (0, 1))]
+)
+def test_plain_layouts_are_theirs(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    for x in (np.ones(shape, "f4"), np.ones(shape, "f4", order="F")):
+        found = double_sums.summed(x, axes)
+        assert found is not None
+        np.testing.assert_array_equal(found, x.sum(axis=axes, keepdims=True))
+
+
+def test_what_numpy_sums_as_quickly_is_left_to_it() -> None:
+    x = np.ones((4, 64), "f4")
+    for block in (x[:, ::2], x[::-1], x[:, ::-1], x.astype(">f4"), x.astype("f2"), x.astype("i4"), x.astype("c8")):
+        assert double_sums.summed(block, (0, 1)) is None
+    assert double_sums.summed(x.astype("f8"), (0, 1)) is None
+    assert double_sums.summed(x, ()) is None
+    assert double_sums.summed(x[None, :1], (0, 1)) is None  # nothing to reduce
+
+
+@pytest.mark.parametrize("values", [[np.inf], [-np.inf, 1], [np.inf, -np.inf], [np.nan], [3e38, 3e38]])
+def test_infinities_and_nan(values: list[float]) -> None:
+    for places, axes in itertools.product((0, 5000, 9000), ((0,), (0, 1), (1,))):
+        x = np.ones((2, 10_000), "f4")
+        x[0, places : places + len(values)] = values
+        found = double_sums.summed(x, axes)
+        assert found is not None
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_allclose(found, x.sum(axis=axes, dtype="f8", keepdims=True), rtol=1e-13)
+
+
+def test_long_sums_are_as_exact_as_numpys_pairs() -> None:
+    x = np.full(1 << 22, 0.1, "f4")
+    found = double_sums.summed(x, (0,))
+    assert found is not None
+    exact = float(np.float32(0.1)) * len(x)
+    assert abs(found[0] - exact) <= 2e-16 * exact
