@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from chunkflow import devices, stores
 from chunkflow.api.operation import ArraySpec, Chunks, Declared, Options, Request, bare, execute
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
+from chunkflow.api.statistics.sampled import STRIP, is_sampled, likely
 from chunkflow.core import grid
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.memory import OBJECTS_FROM
@@ -24,8 +26,9 @@ from chunkflow.engine.completion import Complete, completed
 from chunkflow.engine.dry_run import is_dry, rename
 from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.graph.nodes import SourceNode, has_lazy, node_of
 from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.statistics.gathered import Gathered
+from chunkflow.kernels.statistics.gathered import Gathered, TooManyKeysError
 from chunkflow.kernels.statistics.quantile import (
     METHODS,
     Digits,
@@ -284,9 +287,13 @@ def order_statistics(
     with lease(options.budget, run) as leased, leased.budget.reserved(run, known):
         budget = leased.budget if leased.is_own else options.budget
         chosen = replace(options, out=None, overwrite=False, resume=False, name=None, device=run, budget=budget)
+        few = room / SHARE / (COPIES * run.machine.lanes * prefixes.itemsize)
+        if number == 1 and left > most_bits and tolerance is None and not is_dry():
+            at_once = _sampled(x, ranks, of_lines, few, block, chosen)
+            if at_once is not None:
+                return at_once
         while left:
             if sizes is not None:
-                few = room / SHARE / (COPIES * run.machine.lanes * prefixes.itemsize)
                 all_bits = _gathered(x, prefixes, within, sizes, low + left, few, as_other, block, chosen)
                 if all_bits is not None:
                     prefixes, low = all_bits, 0
@@ -328,6 +335,47 @@ def order_statistics(
     return as_dtype(from_keys(keys, dtype), spec.dtype), numbers
 
 
+def _sampled(
+    x: Any,
+    ranks: np.ndarray,
+    of_lines: LineRule | None,
+    most: float,
+    block: tuple[int | None, ...] | None,
+    options: Options,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Order statistics of all elements by one pass, and how many numbers there are, where a sample tells enough."""
+    node = node_of(x) if has_lazy(x) else None
+    if node is not None and not isinstance(node, SourceNode):
+        return None
+    with closing(stores.open_source(x if node is None else node.source)) as source:
+        if not is_sampled(source):
+            return None
+        dtype = source.spec.dtype
+
+        def wanted(numbers: int) -> np.ndarray:
+            return ranks if of_lines is None else of_lines(np.full((), numbers)).all_ranks()
+
+        found = likely(source, wanted, most)
+    if found is None:
+        return None
+    kernel = Gathered(found.lows, found.highs, int(min(most, 1.1 * found.number + STRIP)), counted=True)
+    declare = functools.partial(folded, kernel, (None,), block, COPIES / 2)
+    try:
+        keys, counts = map(np.asarray, execute(Request(declare, (x,), options)))
+    except (BudgetError, TooManyKeysError):
+        return None
+    *below, numbers, gathered = counts.tolist()
+    begins = keys.searchsorted(found.lows)
+    held = np.append(begins[1:], gathered) - begins
+    sought = wanted(numbers).reshape(-1)
+    interval = np.searchsorted(below, sought, "right") - 1
+    inside = sought - np.array(below)[interval]
+    if (interval < 0).any() or (inside >= held[interval]).any():
+        return None
+    statistics = as_dtype(from_keys(keys[begins[interval] + inside], dtype), dtype)
+    return statistics, np.full((), numbers, np.intp)
+
+
 def _gathered(
     x: Any,
     prefixes: np.ndarray,
@@ -349,7 +397,9 @@ def _gathered(
     number = int(counts.sum())
     if number > most:
         return None
-    declare = functools.partial(folded, Gathered(each, shift, number, dtype), (None,), block, COPIES / 2)
+    begins, last = each << each.dtype.type(shift), each.dtype.type((1 << shift) - 1)
+    kernel = Gathered(begins, begins | last, number, dtype=dtype)
+    declare = functools.partial(folded, kernel, (None,), block, COPIES / 2)
     try:
         keys = execute(Request(declare, (x,), options))
     except BudgetError:  # blocks take too much besides

@@ -12,6 +12,10 @@ and is the last one. So numbers of 64 bits take two passes as a rule, and four i
 two; of 16 bits one. A pass determines eight bits of each of several lines. Where an error is allowed (`approx`) the low
 bits of the mantissa are left out, and up to twenty bits take one pass.
 
+Of all elements of a long array in memory, or of a file without chunks, a sample is read first: about one in 256, in
+short strips. It tells between which elements each order statistic likely lies. If few enough do, one pass gathers these
+and counts those below, and is the last one, unless the sample was wrong (`chunkflow.api.statistics.sampled`).
+
 As tasks of dask's (`chunkflow.Array.to_dask`) they are counted to the last bit, whatever the budget is: in four passes
 of numbers of 64 bits.
 """

@@ -1,4 +1,4 @@
-"""Keys that begin with known bits, gathered: a fold with room for just so many."""
+"""Keys in some intervals, gathered: a fold with room for so many."""
 
 from __future__ import annotations
 
@@ -15,31 +15,41 @@ from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.statistics.quantile import STRIP, strips
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
-Value = tuple[Any, np.ndarray]
+Value = tuple[Any, np.ndarray, Any]
+"""Keys, how many of them are taken, and how many keys are below each interval."""
 
 FEW = 8
-"""Prefixes that are looked for one by one."""
+"""Intervals that are looked for one by one."""
+
+
+class TooManyKeysError(Exception):
+    """More keys lie in the intervals than there is room for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Fold):
-    """A fold over all elements to those keys, in order, of which the bits from `shift` on are one of some `prefixes`.
+    """A fold over all elements to those keys, in order, that lie in one of some intervals.
+
+    With `counted` it is not known how many these are: they are followed by the greatest key, as far as there is room. A
+    second result is how many keys are below each interval, how many are less than the greatest one, which NaN have, and
+    how many were gathered.
 
     Attributes
     ----------
-    prefixes : numpy.ndarray
-        The different ones, sorted, in the dtype of the keys.
-    shift : int
-        Number of lower bits.
+    lows, highs : numpy.ndarray
+        The least and the greatest key of each interval, sorted, in the dtype of the keys. None meet.
     room : int
-        How many such keys there are.
+        How many such keys there are, or may be.
+    counted : bool
+        Whether it is not known how many.
     dtype : numpy.dtype, optional
         The dtype of which keys are gathered, if it is another one than the array's.
     """
 
-    prefixes: np.ndarray
-    shift: int
+    lows: np.ndarray
+    highs: np.ndarray
     room: int
+    counted: bool = False
     dtype: np.dtype | None = None
 
     @property
@@ -57,44 +67,60 @@ class Gathered(Fold):
         for part in strips(blocks[0], tuple(np.arange(blocks[0].ndim).tolist())):
             x = part if self.dtype is None else part.astype(self.dtype, copy=False)
             keys = to_keys(x).reshape(-1)
-            where = self._are_wanted(keys)
+            where, below = self._found(keys)
             if trial:  # all of them, which takes most
                 where[...] = True
             chosen = keys[where]
             if value is None:
-                value = np.empty_like(keys, shape=(self.room,)), np.zeros(1, np.intp)
-            value = self._added(value, chosen[: self.room - int(value[1][0])] if trial else chosen)
+                value = np.empty_like(keys, shape=(self.room,)), np.zeros(1, np.intp), np.zeros_like(below)
+            kept = chosen[: self.room - int(value[1][0])] if trial else chosen
+            value = self._added(value, kept, below)
         assert value is not None
         return value
 
     def combine(self, left: Value, right: Value) -> Value:
-        keys, number = right
-        return self._added(left, keys[: number[0]])
+        keys, number, below = right
+        return self._added(left, keys[: number[0]], below)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        keys, number = value
+        keys, number, below = value
+        if self.counted:
+            keys[number[0] :] = ~keys.dtype.type(0)
+            return np.sort(keys), np.concatenate((below, np.asarray(number, like=below)))
         if nest.outputs and number[0] != self.room:
-            raise self._changed()
+            raise self._overrun()
         return np.sort(keys)
 
-    def _are_wanted(self, keys: Any) -> Any:
-        known = keys >> keys.dtype.type(self.shift)
-        if len(self.prefixes) > FEW:
-            prefixes = np.asarray(self.prefixes, like=keys)
-            return prefixes[np.minimum(np.searchsorted(prefixes, known), len(prefixes) - 1)] == known
-        where = known == self.prefixes[0]
-        for prefix in self.prefixes[1:]:
-            where |= known == prefix
-        return where
+    def _found(self, keys: Any) -> tuple[Any, Any]:
+        """Where keys lie in the intervals, and how many are below each; less than the greatest key comes last."""
+        if len(self.lows) > FEW and not self.counted:
+            lows, highs = (np.asarray(ends, like=keys) for ends in (self.lows, self.highs))
+            place = np.searchsorted(highs, keys).clip(max=len(highs) - 1)
+            return lows[place] <= keys, np.zeros_like(keys, np.intp, shape=0)
+        where, below = None, []
+        for low, high in zip(self.lows, self.highs, strict=True):
+            here = keys >= low
+            if self.counted:
+                below.append(len(keys) - np.count_nonzero(here))
+            here &= keys <= high
+            where = here if where is None else np.logical_or(where, here, out=where)
+        if self.counted:
+            below.append(np.count_nonzero(keys != ~keys.dtype.type(0)))
+        counts = np.empty_like(keys, np.intp, shape=len(below))
+        for i, count in enumerate(below):
+            counts[i] = count
+        return where, counts
 
-    def _added(self, value: Value, more: Any) -> Value:
+    def _added(self, value: Value, more: Any, below: Any) -> Value:
         """The value with more keys, behind its own: it stays as it was."""
-        keys, number = value
+        keys, number, counts = value
         end = int(number[0]) + len(more)
         if end > self.room:
-            raise self._changed()
+            raise self._overrun()
         keys[int(number[0]) : end] = more
-        return keys, np.array([end], np.intp)
+        return keys, np.array([end], np.intp), counts + below
 
-    def _changed(self) -> ReadError:
+    def _overrun(self) -> Exception:
+        if self.counted:
+            return TooManyKeysError(f"more than {self.room} keys")
         return ReadError("the array was changed between two passes over it: take quantiles of a copy")

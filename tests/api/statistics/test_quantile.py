@@ -269,7 +269,7 @@ def test_passes_of_numbers_that_begin_alike(dtype: str, passes: int) -> None:
 
 def test_a_trial_of_many_strips_gathers_no_more_than_there_is_room_for() -> None:
     x = np.zeros((3, STRIP))
-    kernel = Gathered(np.zeros(1, "u8"), 48, 100)
+    kernel = Gathered(np.zeros(1, "u8"), np.full(1, (1 << 48) - 1, "u8"), 100)
     assert kernel([x], nest([x.shape]), None, (0, 0), (slice(3), slice(STRIP))).shape == (100,)  # type: ignore[arg-type]
 
 
