@@ -10,6 +10,7 @@ import pytest
 
 from chunkflow.kernels.reductions.tiled import UFUNCS
 from chunkflow.kernels.statistics.counting import counted, distinct
+from chunkflow.kernels.statistics.gathered import among
 from chunkflow.kernels.statistics.segments import moments, segmented
 
 PLACES = [pytest.param("cpu", id="cpu"), pytest.param("cuda", id="cuda", marks=pytest.mark.gpu)]
@@ -66,6 +67,26 @@ def test_distinct(device: str, dtype: str, number: int, known: int) -> None:
     assert (found.dtype, counts.dtype) == (keys.dtype, np.dtype("i8"))
     np.testing.assert_array_equal(host(found), values)
     np.testing.assert_array_equal(host(counts), expected)
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8"])
+@pytest.mark.parametrize("number", [0, 1, 300, 300_007])
+@pytest.mark.parametrize("intervals", [1, 3, 16, 17])
+def test_keys_among(device: str, dtype: str, number: int, intervals: int) -> None:
+    most = np.iinfo(dtype).max
+    keys = RNG.integers(0, most, number, dtype, endpoint=True)
+    keys[::5] = most
+    parts = min(most, 1 << 20)
+    ends = np.sort(RNG.choice(parts, 2 * intervals, replace=False)).astype(dtype) * np.array(most // parts, dtype)
+    lows, highs = ends.reshape(-1, 2).T
+    found, below = among(on(device, keys), lows, highs)
+    within = (keys[:, None] >= lows) & (keys[:, None] <= highs)
+    np.testing.assert_array_equal(np.sort(host(found)), np.sort(keys[within.any(axis=1)]))
+    assert (found.dtype, below.dtype) == (keys.dtype, np.dtype("i8"))
+    if intervals < 17:
+        expected = [*(np.count_nonzero(keys < low) for low in lows), np.count_nonzero(keys != most)]
+        np.testing.assert_array_equal(host(below), expected)
 
 
 @pytest.mark.parametrize("device", PLACES)

@@ -14,20 +14,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from chunkflow.core.grid import Region, fit
+from chunkflow.kernels.statistics.gathered import FEW
 from chunkflow.kernels.statistics.radix_keys import key_dtype, to_keys
 from chunkflow.stores import Source
 
 Ranks = Callable[[int], np.ndarray]
 """The ranks that are wanted of so many numbers."""
 
-LEAST, PARTS, MOST = 1 << 24, 1 << 8, 1 << 22
+LEAST, PARTS, MOST = 1 << 24, 1 << 8, 1 << 21
 """Elements of an array of which a sample is taken, how many there are to one of the sample, and the largest sample."""
 
-STRIP = 1 << 12
+STRIP = 1 << 13
 """Elements of the sample that lie together, so that they are read at once."""
 
-DEVIATIONS = 4.5
-"""Standard deviations of a share on either side of it: a rank is beyond them once in a hundred thousand times."""
+DEVIATIONS = 4.0
+"""Standard deviations of a share on either side of it: a rank is beyond them once in ten thousand times."""
 
 NEAR = 1e-6
 """Share of the elements within which ranks have one interval."""
@@ -48,8 +49,12 @@ def is_sampled(source: Source) -> bool:
     return spec.size >= LEAST and spec.chunks is None and not spec.storage.remote
 
 
-def likely(source: Source, ranks: Ranks, most: float) -> Intervals | None:
-    """Intervals of keys that likely hold the order statistics of some ranks; None if they hold more than `most`.
+def likely(
+    source: Source, ranks: Ranks, most: float, in_order: Callable[[np.ndarray], np.ndarray] = np.sort
+) -> Intervals | None:
+    """Intervals of keys that likely hold the order statistics of some ranks; None if they hold more than `most` keys.
+
+    Nor are there any for more than a few ranks, or a sample that is too small. `in_order` sorts keys, along one axis.
 
     Elements that lie together may be alike. So the deviation of a share is that of the strips' own shares.
     """
@@ -57,24 +62,30 @@ def likely(source: Source, ranks: Ranks, most: float) -> Intervals | None:
     wanted = _places(ranks(spec.size), spec.size)
     number = min(MOST, spec.size // PARTS, int(most))  # it takes less than what is gathered
     least = sum(math.sqrt(place * (1 - place) / max(1, number)) for place in wanted)
-    if number < STRIP or 2 * DEVIATIONS * least * spec.size > most:
+    if len(wanted) > FEW or number < STRIP or 2 * DEVIATIONS * least * spec.size > most:
         return None
     strips = _strips(source, number)
-    flat = np.sort(strips, axis=None)
+    flat = in_order(strips.reshape(-1))
     some = flat.searchsorted(~flat.dtype.type(0)) if spec.dtype.kind == "f" else len(flat)  # NaN are behind
     numbers = round(spec.size * some / len(flat))
     ends = []
     for place in _places(ranks(max(1, numbers)), spec.size):
         value = flat[min(int(place * len(flat)), len(flat) - 1)]
-        shares = np.count_nonzero(strips <= value, axis=1) / strips.shape[1]
+        shares = _shares(strips <= value)
         # Ranks among numbers follow how many there are: their share deviates too.
         spread = math.sqrt(shares.var(ddof=1) / len(shares)) + 1 / len(flat)
         if numbers < spec.size:
-            missing = np.count_nonzero(strips == ~flat.dtype.type(0), axis=1) / strips.shape[1]
+            missing = _shares(strips == ~flat.dtype.type(0))
             spread += math.sqrt(missing.var(ddof=1) / len(missing))
         low, high = (place + way * DEVIATIONS * spread for way in (-1, 1))
         ends.append((low, high))
     return _intervals(flat, ends, spec.size, most)
+
+
+def _shares(marks: np.ndarray) -> np.ndarray:
+    """Share of each row's marks that are set: row by row is ten times as quick as along an axis."""
+    found: np.ndarray = np.array([np.count_nonzero(row) for row in marks]) / marks.shape[1]
+    return found
 
 
 def _places(ranks: np.ndarray, size: int) -> list[float]:

@@ -30,6 +30,7 @@ from chunkflow.devices import rates
 from chunkflow.devices.common import DeviceDefaults, Done
 from chunkflow.devices.cuda import hints, nvcomp
 from chunkflow.devices.cuda.counting import counter, distinct_finder
+from chunkflow.devices.cuda.gathering import gatherer
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.lines import accumulator, weigher, window_momenter
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
@@ -48,6 +49,7 @@ from chunkflow.kernels.linalg import gemm
 from chunkflow.kernels.protocol import Library
 from chunkflow.kernels.scan import accumulated
 from chunkflow.kernels.statistics.counting import counted, distinct
+from chunkflow.kernels.statistics.gathered import among
 from chunkflow.kernels.statistics.radix_keys import to_keys
 from chunkflow.kernels.statistics.segments import moments, segmented
 from chunkflow.kernels.statistics.sorting import short_lines
@@ -516,6 +518,7 @@ accumulated.register(cupy.ndarray, accumulator(_elementwise))
 weighted.register(cupy.ndarray, weigher(_elementwise))
 window_moments.register(cupy.ndarray, window_momenter(_elementwise))
 to_keys.register(cupy.ndarray, keyer(_elementwise))
+among.register(cupy.ndarray, gatherer(_elementwise))
 short_lines.register(cupy.ndarray, sorter(_elementwise))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,38 @@ from chunkflow.kernels.statistics.radix_keys import to_keys
 Value = tuple[Any, np.ndarray, Any]
 """Keys, how many of them are taken, and how many keys are below each interval."""
 
-FEW = 8
+FEW = 16
 """Intervals that are looked for one by one."""
 
 
 class TooManyKeysError(Exception):
     """More keys lie in the intervals than there is room for."""
+
+
+@singledispatch
+def among(keys: Any, lows: np.ndarray, highs: np.ndarray) -> tuple[Any, Any]:
+    """Keys that lie in one of some intervals, in any order, and how many are below each, and less than the greatest.
+
+    Devices with arrays of their own register what does it there. Of more than `FEW` intervals nothing is counted.
+
+    >>> among(np.array([1, 5, 9, 3], "u1"), np.array([3], "u1"), np.array([5], "u1"))
+    (array([5, 3], dtype=uint8), array([1, 4]))
+    """
+    below = np.zeros_like(keys, np.intp, shape=(len(lows) + 1,))
+    if len(lows) > FEW:
+        lows, highs = (np.asarray(ends, like=keys) for ends in (lows, highs))
+        place = np.searchsorted(highs, keys).clip(max=len(highs) - 1)
+        return keys[(lows[place] <= keys) & (keys <= highs[place])], np.zeros_like(
+            keys, np.intp, shape=(len(lows) + 1,)
+        )
+    where, below = np.zeros_like(keys, bool), np.zeros_like(keys, np.intp, shape=(len(lows) + 1,))
+    for number, (low, high) in enumerate(zip(lows, highs, strict=True)):
+        here = keys >= low
+        below[number] = len(keys) - np.count_nonzero(here)
+        here &= keys <= high
+        where |= here
+    below[-1] = np.count_nonzero(keys != ~keys.dtype.type(0))
+    return keys[where], below
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +94,10 @@ class Gathered(Fold):
         for part in strips(blocks[0], tuple(np.arange(blocks[0].ndim).tolist())):
             x = part if self.dtype is None else part.astype(self.dtype, copy=False)
             keys = to_keys(x).reshape(-1)
-            where, below = self._found(keys)
+            ends = self.lows, self.highs
             if trial:  # all of them, which takes most
-                where[...] = True
-            chosen = keys[where]
+                ends = np.zeros_like(self.lows), np.full_like(self.highs, ~self.highs.dtype.type(0))
+            chosen, below = among(keys, *ends)
             if value is None:
                 value = np.empty_like(keys, shape=(self.room,)), np.zeros(1, np.intp), np.zeros_like(below)
             kept = chosen[: self.room - int(value[1][0])] if trial else chosen
@@ -90,26 +117,6 @@ class Gathered(Fold):
         if nest.outputs and number[0] != self.room:
             raise self._overrun()
         return np.sort(keys)
-
-    def _found(self, keys: Any) -> tuple[Any, Any]:
-        """Where keys lie in the intervals, and how many are below each; less than the greatest key comes last."""
-        if len(self.lows) > FEW and not self.counted:
-            lows, highs = (np.asarray(ends, like=keys) for ends in (self.lows, self.highs))
-            place = np.searchsorted(highs, keys).clip(max=len(highs) - 1)
-            return lows[place] <= keys, np.zeros_like(keys, np.intp, shape=0)
-        where, below = None, []
-        for low, high in zip(self.lows, self.highs, strict=True):
-            here = keys >= low
-            if self.counted:
-                below.append(len(keys) - np.count_nonzero(here))
-            here &= keys <= high
-            where = here if where is None else np.logical_or(where, here, out=where)
-        if self.counted:
-            below.append(np.count_nonzero(keys != ~keys.dtype.type(0)))
-        counts = np.empty_like(keys, np.intp, shape=len(below))
-        for i, count in enumerate(below):
-            counts[i] = count
-        return where, counts
 
     def _added(self, value: Value, more: Any, below: Any) -> Value:
         """The value with more keys, behind its own: it stays as it was."""
