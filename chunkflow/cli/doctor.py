@@ -159,7 +159,7 @@ def _disk(host: Device, x: np.ndarray, folder: Path) -> Iterator[Finding]:
 
 
 def _compiled(folder: Path) -> Iterator[Finding]:
-    if native.staging is None or native.chunks is None:
+    if not native.complete:
         off = os.environ.get("CHUNKFLOW_COMPILED") == "0"
         mend = (
             "unset CHUNKFLOW_COMPILED"

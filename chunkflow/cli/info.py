@@ -176,7 +176,7 @@ def _parts() -> dict[str, Any]:
     """What chunkflow has of its own: compiled loops, and decoders of the host."""
     return {
         "installed in": str(Path(cf.__file__).parent),
-        "compiled loops": native.staging is not None and native.chunks is not None,
+        "compiled loops": native.complete,
         **_tried(lambda: {"decodes itself": codecs()}, "decodes itself"),
     }
 

@@ -42,7 +42,7 @@ def test_info_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert found["versions"]["python"] == sys.version.split()[0]
     assert found["machine"]["cores"] >= 1
     assert found["machine"]["memory"] > 1 << 28
-    assert found["chunkflow"]["compiled loops"] == (native.staging is not None)
+    assert found["chunkflow"]["compiled loops"] == native.complete
 
 
 def test_info_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_doctor_exits_with_1_if_something_is_broken(tmp_path: Path, capsys: pyte
 
 
 def test_doctor_says_what_mends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(native, "staging", None)
+    monkeypatch.setattr(native, "complete", False)
     (found,) = doctor._compiled(tmp_path)
     assert (found.verdict, "compiler" in found.mend) == ("missing", True)
     monkeypatch.setenv("CHUNKFLOW_COMPILED", "0")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(double_sums.loops is None, reason="the loops wer
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("LEAST", 1), ("SHORT", 1), ("PER_CALL", 0)):
+    for name, value in (("LEAST", 1), ("SHORT", 1), ("PER_CALL", 0), ("BETWEEN", 0)):
         monkeypatch.setattr(double_sums, name, value)
 
 
@@ -72,6 +72,8 @@ def test_what_numpy_sums_as_quickly_is_left_to_it() -> None:
         assert double_sums.summed(block, (0, 1)) is None
     assert double_sums.summed(x.astype("f8"), (0, 1)) is None
     assert double_sums.summed(x, ()) is None
+    shifted = np.frombuffer(bytes(1 + x.nbytes), np.uint8)[1:].view("f4").reshape(x.shape)
+    assert shifted.flags.aligned or double_sums.summed(shifted, (0,)) is None
     assert double_sums.summed(x[None, :1], (0, 1)) is None  # nothing to reduce
 
 

@@ -17,6 +17,7 @@ from chunkflow.core.grid import Region, fit
 from chunkflow.kernels.statistics.gathered import FEW
 from chunkflow.kernels.statistics.radix_keys import key_dtype, to_keys
 from chunkflow.stores import Source
+from chunkflow.stores.protocol import leaves
 
 Ranks = Callable[[int], np.ndarray]
 """The ranks that are wanted of so many numbers."""
@@ -44,9 +45,9 @@ class Intervals:
 
 
 def is_sampled(source: Source) -> bool:
-    """Whether small regions anywhere in a source cost little: it is in memory, or a file without chunks."""
-    spec = source.spec
-    return spec.size >= LEAST and spec.chunks is None and not spec.storage.remote
+    """Whether small regions anywhere in a source cost little: it is in memory, or of files without chunks."""
+    specs = [source.spec, *(getattr(leaf, "spec", source.spec) for leaf in leaves([source]))]
+    return source.spec.size >= LEAST and not any(spec.chunks is not None or spec.storage.remote for spec in specs)
 
 
 def likely(

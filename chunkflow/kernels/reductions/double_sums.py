@@ -21,6 +21,9 @@ LEAST, SHORT = 1 << 14, 16
 PER_CALL = 1 << 14
 """Elements that a call of a loop should have, on average."""
 
+BETWEEN = 32
+"""Bytes of a block to one of sums that are added up in turn: a small block on trial does not take these."""
+
 
 @dataclass(frozen=True)
 class _Group:
@@ -56,7 +59,7 @@ def centred(x: np.ndarray, means: np.ndarray, axes: Axes, *, off: bool) -> list[
 
 def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None = None) -> list[np.ndarray] | None:
     """Sums of each of `what`."""
-    if loops is None or x.size < LEAST or not axes:
+    if loops is None or x.size < LEAST or not axes or not x.flags.aligned:
         return None
     order = sorted(range(x.ndim), key=lambda a: (x.shape[a] > 1, -x.strides[a]))
     groups = _groups(x, axes, order)
@@ -71,11 +74,13 @@ def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None 
     if math.prod(group.length for group in lead) * PER_CALL > x.size:
         return None
     held = [*(group.length for group in (*lead, planes)), rows.length if along else last.length]
+    left = tuple([i for i, group in enumerate([*lead, planes, *([rows] * along)]) if group.reduced])
+    if left and math.prod(held) * BETWEEN * 8 > x.nbytes:
+        return None
     if means is not None:
         whole = [1 if group.reduced else group.length for group in (*lead, planes, rows, last)]
         means = means.astype("f8", copy=False).transpose(order).reshape(whole)
         means = np.ascontiguousarray(np.broadcast_to(means[..., 0] if along else means[..., 0, :], held))
-    left = tuple([i for i, group in enumerate([*lead, planes, *([rows] * along)]) if group.reduced])
     shape, back = [1 if a in axes else x.shape[a] for a in order], np.argsort(order)
     found = []
     for one in what:

@@ -1,6 +1,6 @@
-"""The compiled loops, where they were built: they move blocks, read files in one call, and find the items of chunks.
+"""The compiled loops, where they were built: they move blocks, read files in one call, add, and find items of chunks.
 
-They matter for speed only. A call releases Python's lock once. Python's own functions release it several times, and
+They matter for speed, and sums for their last bit, as the order of additions is another one. A call releases Python's lock once. Python's own functions release it several times, and
 then wait for it among a dozen threads. ``CHUNKFLOW_COMPILED=0`` in the environment turns them off.
 """
 
@@ -28,6 +28,8 @@ def _built(name: str) -> ModuleType | None:
 staging = _built("chunkflow.system.native._transfer")
 chunks = _built("chunkflow.system.native._chunks")
 sums = _built("chunkflow.system.native._sums")
+complete = all((staging, chunks, sums))
+"""Whether all of them were built, and are not turned off."""
 
 
 def join(pieces: Sequence[np.ndarray], out: np.ndarray) -> None:
