@@ -1,7 +1,8 @@
 """The compiled loops, where they were built: they move blocks, read files in one call, add, and find items of chunks.
 
-They matter for speed, and sums for their last bit, as the order of additions is another one. A call releases Python's lock once. Python's own functions release it several times, and
-then wait for it among a dozen threads. ``CHUNKFLOW_COMPILED=0`` in the environment turns them off.
+They matter for speed, and sums for their last bit: the order of additions is another one. A call releases Python's lock
+once. Python's own functions release it several times, and then wait for it among a dozen threads.
+``CHUNKFLOW_COMPILED=0`` in the environment turns them off.
 """
 
 from __future__ import annotations
