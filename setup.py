@@ -14,7 +14,7 @@ setup(
             py_limited_api=True,
             extra_compile_args=options,
         )
-        for name, options in (("_transfer", []), ("_chunks", []), ("_sums", OPTIMIZED))
+        for name, options in (("_transfer", []), ("_chunks", []), ("_sums", OPTIMIZED), ("_bins", OPTIMIZED))
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

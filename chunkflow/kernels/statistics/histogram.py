@@ -12,7 +12,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.protocol import Became, Fold
-from chunkflow.kernels.statistics.counting import counted
+from chunkflow.kernels.statistics.counting import counted, in_bins
 
 Value = tuple[Any, ...]
 
@@ -46,7 +46,9 @@ def histogrammed(block: Any, bins: Any, limits: Any, edges: np.ndarray, weights:
     elements that they would count in another way than NumPy.
     """
     if isinstance(block, np.ndarray):
-        return np.histogram(block, bins, limits, weights=weights)[0]
+        alike = np.ndim(bins) == 0
+        found = in_bins(block, edges, alike=alike) if weights is None and block.size else None
+        return np.histogram(block, bins, limits, weights=weights)[0] if found is None else found
     if len(edges) < 2:  # no bins
         return np.asarray(np.histogram(np.empty(0), edges, weights=None if weights is None else [])[0], like=block)
     x = block.reshape(-1)

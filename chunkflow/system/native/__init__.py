@@ -29,7 +29,8 @@ def _built(name: str) -> ModuleType | None:
 staging = _built("chunkflow.system.native._transfer")
 chunks = _built("chunkflow.system.native._chunks")
 sums = _built("chunkflow.system.native._sums")
-complete = all((staging, chunks, sums))
+bins = _built("chunkflow.system.native._bins")
+complete = all((staging, chunks, sums, bins))
 """Whether all of them were built, and are not turned off."""
 
 
