@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
 from support.examples import examples
 
 from chunkflow.kernels.reductions import double_sums
@@ -64,6 +65,20 @@ def test_plain_layouts_are_theirs(shape: tuple[int, ...], axes: tuple[int, ...])
         found = double_sums.summed(x, axes)
         assert found is not None
         np.testing.assert_array_equal(found, x.sum(axis=axes, keepdims=True))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_windows_that_overlap(axis: int) -> None:
+    x = np.random.default_rng(1).standard_normal((9, 8, 33), dtype="f4")
+    view = sliding_window_view(x, 5, axis)
+    found = double_sums.summed(view, (3,))
+    assert double_sums.is_quick(view, (3,)) == (found is not None)
+    assert found is not None
+    np.testing.assert_allclose(found[..., 0], view.astype("f8").sum(axis=3), rtol=1e-13, atol=1e-13)
+    means = found / 5
+    squares = double_sums.centred(view, means, (3,), off=False)
+    assert squares is not None
+    np.testing.assert_allclose(squares[0], ((view - means) ** 2).sum(axis=3, keepdims=True), rtol=1e-12)
 
 
 def test_what_numpy_sums_as_quickly_is_left_to_it() -> None:

@@ -23,6 +23,8 @@ from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summ
 
 Value = tuple[Any, ...]
 
+_DOUBLE = np.dtype("f8")
+
 
 @dataclass(frozen=True, init=False)
 class Each:
@@ -69,6 +71,8 @@ class Aggregation:
     skips : bool, optional
         Whether NaN are left out, if `aggregate` needs no more than the number of elements, the sum of squares about
         their mean, and the mean, in double precision: a device may find these at once.
+    in_doubles : bool
+        Whether `chunk` does no more than to add elements, or their squares, in double precision.
     """
 
     chunk: Callable[..., Value]
@@ -80,6 +84,7 @@ class Aggregation:
     placeless: bool = True
     brief: Aggregation | None = None
     skips: bool | None = None
+    in_doubles: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,6 +243,7 @@ def total(
         strip,
         data_independent=not skip,
         brief=less,
+        in_doubles=of is None and not (skip or masked) and wide == _DOUBLE,
     )
 
 
@@ -276,7 +282,9 @@ def average(
     if tight:
         less = average(wide, result, count, skip=skip, masked=masked, counted=counted, brief=True)
     joined = merge if tight else Each(np.add, np.add, np.add)
-    return Aggregation(_of(chunk, masked), joined, aggregate, copies, data_independent=not skip, brief=less)
+    doubles = not (skip or masked) and wide == _DOUBLE
+    chunks = _of(chunk, masked)
+    return Aggregation(chunks, joined, aggregate, copies, data_independent=not skip, brief=less, in_doubles=doubles)
 
 
 def weighted(
@@ -325,7 +333,7 @@ def moments(
         number = _number(x, mask, axes).astype("f8") if fewer else np.float64(math.prod(x.shape[a] for a in axes))
         divisor = np.maximum(number, 1)
         mean = reduce("sum", clean, axes, wide) / (divisor if fewer else number)
-        if mask is None and isinstance(x, np.ndarray) and wide == np.dtype("f8"):
+        if mask is None and isinstance(x, np.ndarray) and wide == _DOUBLE:
             sums = double_sums.centred(x, mean, axes, off=_is_tight(result))
             if sums is not None:
                 return number, sums[0], mean, sums[1] / divisor if len(sums) > 1 else None
@@ -360,8 +368,10 @@ def moments(
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    strip, skips = 0 if fewer else STRIP, skip if wide == np.dtype("f8") and not masked else None
-    return Aggregation(_of(chunk, masked), merge, aggregate, 3.0, strip, data_independent=not skip, skips=skips)
+    strip, skips = 0 if fewer else STRIP, skip if wide == _DOUBLE and not masked else None
+    doubles = not fewer and wide == _DOUBLE
+    how = {"data_independent": not skip, "skips": skips, "in_doubles": doubles}
+    return Aggregation(_of(chunk, masked), merge, aggregate, 3.0, strip, **how)  # type: ignore[arg-type]
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:

@@ -57,8 +57,39 @@ def centred(x: np.ndarray, means: np.ndarray, axes: Axes, *, off: bool) -> list[
     return _found(x, axes, [_SQUARE, _OFF] if off else [_SQUARE], means) if known else None
 
 
-def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None = None) -> list[np.ndarray] | None:
-    """Sums of each of `what`."""
+def is_quick(x: np.ndarray, axes: Axes) -> bool:
+    """Whether `summed` takes a block, and `centred`."""
+    return x.dtype == np.dtype("f4") and _layout(x, axes) is not None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a block lies: rows of a `length` in planes, which a call takes, and groups of axes before these.
+
+    Axes are in this `order`, from the slowest on. Rows are reduced `along` their length, or added to one another.
+    """
+
+    order: list[int]
+    lead: list[_Group]
+    planes: _Group
+    rows: _Group
+    length: int
+    along: bool
+
+    @property
+    def held(self) -> list[int]:
+        """The shape of the sums that calls make."""
+        return [*(group.length for group in (*self.lead, self.planes)), self.rows.length if self.along else self.length]
+
+    @property
+    def left(self) -> Axes:
+        """Axes of these sums that are still to be reduced."""
+        groups = [*self.lead, self.planes, *([self.rows] * self.along)]
+        return tuple([i for i, group in enumerate(groups) if group.reduced])
+
+
+def _layout(x: np.ndarray, axes: Axes) -> _Layout | None:
+    """How a block lies; None if its sums are left to NumPy."""
     if loops is None or x.size < LEAST or not axes or not x.flags.aligned:
         return None
     order = sorted(range(x.ndim), key=lambda a: (x.shape[a] > 1, -x.strides[a]))
@@ -66,22 +97,29 @@ def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None 
     if not groups or groups[-1].stride != x.itemsize or any(group.stride <= 0 for group in groups):
         return None
     *lead, last = groups
-    along = last.reduced
-    if last.length < SHORT or not (along or (lead and lead[-1].reduced)):
+    if last.length < SHORT or not (last.reduced or (lead and lead[-1].reduced)):
         return None
     rows = lead.pop() if lead else _ONE
     planes = lead.pop() if lead else _ONE
-    if math.prod(group.length for group in lead) * PER_CALL > x.size:
+    found = _Layout(order, lead, planes, rows, last.length, last.reduced)
+    between = math.prod(found.held) * BETWEEN * 8 if found.left else 0
+    calls = math.prod(group.length for group in lead)
+    return found if between <= x.nbytes and calls * PER_CALL <= x.size else None
+
+
+def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None = None) -> list[np.ndarray] | None:
+    """Sums of each of `what`."""
+    layout = _layout(x, axes)
+    if layout is None or loops is None:
         return None
-    held = [*(group.length for group in (*lead, planes)), rows.length if along else last.length]
-    left = tuple([i for i, group in enumerate([*lead, planes, *([rows] * along)]) if group.reduced])
-    if left and math.prod(held) * BETWEEN * 8 > x.nbytes:
-        return None
+    lead, planes, rows, held = layout.lead, layout.planes, layout.rows, layout.held
     if means is not None:
-        whole = [1 if group.reduced else group.length for group in (*lead, planes, rows, last)]
-        means = means.astype("f8", copy=False).transpose(order).reshape(whole)
-        means = np.ascontiguousarray(np.broadcast_to(means[..., 0] if along else means[..., 0, :], held))
-    shape, back = [1 if a in axes else x.shape[a] for a in order], np.argsort(order)
+        whole = [1 if group.reduced else group.length for group in (*lead, planes, rows)]
+        whole.append(1 if layout.along else layout.length)
+        means = means.astype("f8", copy=False).transpose(layout.order).reshape(whole)
+        means = np.ascontiguousarray(np.broadcast_to(means[..., 0] if layout.along else means[..., 0, :], held))
+    shape, back = [1 if a in axes else x.shape[a] for a in layout.order], np.argsort(layout.order)
+    sides = planes.length, planes.stride, rows.length, rows.stride, layout.length
     found = []
     for one in what:
         sums = np.zeros(held)
@@ -89,9 +127,8 @@ def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None 
             at = x.ctypes.data + sum(i * group.stride for i, group in zip(index, lead, strict=True))
             place = number * math.prod(held[-2:]) * sums.itemsize
             to, mean = sums.ctypes.data + place, 0 if means is None else means.ctypes.data + place
-            sides = planes.length, planes.stride, rows.length, rows.stride, last.length
-            loops.add(one, x.itemsize, along, at, *sides, to, mean)
-        found.append(np.add.reduce(sums, axis=left).reshape(shape).transpose(back))
+            loops.add(one, x.itemsize, layout.along, at, *sides, to, mean)
+        found.append(np.add.reduce(sums, axis=layout.left).reshape(shape).transpose(back))
     return found
 
 

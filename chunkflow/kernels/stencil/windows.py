@@ -24,6 +24,7 @@ from chunkflow.core.grid import Grid, Region, Shape, fit, regions, shape_of, who
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.windows import Windows, strided
 from chunkflow.kernels.protocol import Kernel, is_trial
+from chunkflow.kernels.reductions import double_sums
 from chunkflow.kernels.reductions.aggregation import Aggregation, Each, Value
 from chunkflow.kernels.reductions.tiled import STRIP
 from chunkflow.kernels.stencil.overlap import Halo, narrowed
@@ -34,6 +35,9 @@ PART = 256 << 10
 
 SHORT = 8
 """Elements of a window up to which one call of NumPy's reduces it, in the place of several that double."""
+
+MIDDLING = 32
+"""Elements of a window up to which compiled loops add each element anew, rather than partial results."""
 
 LONG = 8
 """Elements of a window from which on sums of products are left to BLAS."""
@@ -70,8 +74,14 @@ class ByDoubling:
             if found is not None:
                 number, mean, squares = found
                 return self.how.aggregate(number, squares, mean)
-            value = self.how.chunk(x[..., None], (ndim,), (*whole(x.shape), slice(0, 1)))
-            for axis, width in zip(self.windows.axes, self.windows.widths, strict=True):
+            pairs = [*zip(self.windows.axes, self.windows.widths, strict=True)]
+            seen = x[..., None]
+            if self.how.in_doubles and isinstance(x, np.ndarray) and pairs[0][1] <= MIDDLING:
+                view = sliding_window_view(x, pairs[0][1], pairs[0][0])
+                if double_sums.is_quick(view, (ndim,)):
+                    seen, pairs = view, pairs[1:]
+            value = self.how.chunk(seen, (ndim,), whole(seen.shape))
+            for axis, width in pairs:
                 value = _merged(value, self.how.merge, axis, width)
             found = self.how.aggregate(*value)
         return tuple([one[..., 0] for one in found]) if isinstance(found, tuple) else found[..., 0]
