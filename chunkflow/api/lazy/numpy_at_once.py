@@ -56,11 +56,11 @@ def unique_as(fn: Any, **told: Any) -> Callable[[Any], Any]:
     return call
 
 
-def _distinct(*arrays: Any) -> list[np.ndarray]:
-    """The distinct values of each of some arrays: expressions, or arrays in memory."""
+def _distinct(*arrays: Any, **told: bool) -> list[Any]:
+    """The distinct values of each of some arrays: expressions, also of times, or arrays in memory."""
     if sum(map(len, map(reads_live, arrays))) > len(reads_live(*arrays)):
         refuse_several("a function of two sets", arrays)
-    return [statistics.unique(x) if isinstance(x, Lazy) else np.unique(x) for x in arrays]
+    return [np.unique(x, **told) for x in arrays]
 
 
 def of_sets(fn: Any) -> Callable[..., Any]:
@@ -76,10 +76,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
     """As `numpy.intersect1d`."""
     if not return_indices:
         return of_sets(np.intersect1d)(ar1, ar2)
-    (one, first), (other, second) = (
-        statistics.unique(x, return_index=True) if isinstance(x, Lazy) else np.unique(x, return_index=True)
-        for x in (ar1, ar2)
-    )
+    (one, first), (other, second) = _distinct(ar1, ar2, return_index=True)
     values, *places = np.intersect1d(one, other, assume_unique=True, return_indices=True)
     return values, first[places[0]], second[places[1]]
 

@@ -196,24 +196,17 @@ def _searched(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     return ours(key(one), key(other), **named)
 
 
-def _united(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """The elements of both, each once: NaT is one of them, as it is by `numpy.unique`."""
-    (one, other), dtype = same_unit(places)
-    return seen(unkey(ours(key(one), key(other), **named)), dtype)
-
-
-def _differing(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """What a set function gives of NaT that the other array has: it is equal to none."""
-    takes("a set function", named, "assume_unique")
-    (one, other), dtype = same_unit(places)
-    if isinstance(other, Array):
-        raise refusal("a set function", "needs its second array in memory")
-    return seen(unkey(ours(key(one), key(other[other != NAT]), **named)), dtype)
+def _of_sets(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """What NumPy's own function gives of the distinct times of both: NaT is one of them, and equal to none."""
+    same_unit(places)  # what does not go together is refused before it is read
+    return ours(*places, **named)
 
 
 def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """NaT is equal to none."""
-    takes("np.isin", named, "invert", "assume_unique")
+    takes("np.isin", named, "invert", "assume_unique", "kind")
+    if named.pop("kind", None) == "table":
+        raise refusal("np.isin", "has no kind='table', which is of integers: leave it out, or")
     (x, tests), _ = same_unit(places)
     inverts = named.pop("invert", False)
     found = ours(x, tests, **named) & (x != NAT)
@@ -518,8 +511,7 @@ FUNCTIONS: dict[Any, Handler] = {
     np.searchsorted: _searched,
     np.digitize: _searched,
     np.isin: _contained,
-    np.union1d: _united,
-    **_rows("setdiff1d intersect1d", _differing),
+    **_rows("union1d setdiff1d setxor1d intersect1d", _of_sets),
     np.array_equal: _equal,
     np.unique: _distinct,
     np.histogram: _counted,

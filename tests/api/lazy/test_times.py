@@ -360,12 +360,39 @@ def test_functions_on_devices(place: Place) -> None:
     alike(cf.unique(cf.open(x), device=place.device()), np.unique(x))
 
 
-def test_set_functions_have_nat_equal_to_none() -> None:
-    for x, other in ((DATES, DATES[1:3]), (SPANS, SPANS[:2])):
-        compared(lambda a, other=other: np.setdiff1d(a, other), x)
-        compared(lambda a, other=other: np.intersect1d(a, other.astype(f"{other.dtype.kind}8[s]")), x)
-        with pytest.raises(errors.UnsupportedError, match="second array in memory"):
-            np.setdiff1d(x, cf.open(other))
+SETS: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(np, name) for name in ("union1d", "intersect1d", "setdiff1d", "setxor1d", "isin")},
+    "places": lambda one, other: np.intersect1d(one, other, return_indices=True),
+    "not in": lambda one, other: np.isin(one, other, invert=True, kind="sort"),
+}
+
+
+@given(
+    st.lists(st.integers(-3, 3) | st.just(NAT), max_size=8),
+    st.lists(st.integers(-3, 3) | st.just(NAT), max_size=8),
+    st.sampled_from("mM"),
+    st.sampled_from([("D", "D"), ("h", "D"), ("D", "ms")]),
+    st.sampled_from([(True, True), (True, False), (False, True)]),
+)
+@settings(max_examples=examples(1))
+@pytest.mark.parametrize("name", SETS)
+def test_set_functions_have_nat_equal_to_none(
+    name: str, one: list[int], other: list[int], kind: str, units: tuple[str, str], lazy: tuple[bool, bool]
+) -> None:
+    arrays = [np.array(x, "i8").view(f"{kind}8[{unit}]") for x, unit in zip((one, other), units, strict=True)]
+    given = [cf.open(x) if is_lazy else x for x, is_lazy in zip(arrays, lazy, strict=True)]
+    found, expected = SETS[name](*given), SETS[name](*arrays)
+    found = found.compute(device="cpu") if isinstance(found, cf.Array) else found
+    for got, right in zip(found, expected, strict=True) if name == "places" else [(found, expected)]:
+        alike(got, right)
+
+
+def test_sets_of_times_beside_others_are_refused_at_once() -> None:
+    for fn in (np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d):
+        with pytest.raises(errors.ArgumentTypeError, match=r"datetime64\[D\] and timedelta64\[h\] do not go together"):
+            fn(cf.open(DATES), cf.open(SPANS.astype("m8[h]")))
+    with pytest.raises(errors.UnsupportedError, match="kind='table', which is of integers"):
+        np.isin(cf.open(DATES), DATES, kind="table")
 
 
 def test_spans_on_a_diagonal_and_beside_differences() -> None:
