@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from chunkflow.api.lazy.handlers import Function, Handler
-from chunkflow.api.lazy.times_rules import OF_A_RUN, only, refusal, takes
+from chunkflow.api.lazy.times_rules import OF_A_RUN, only, takes
 from chunkflow.api.lazy.times_ufuncs import key, unkey, whole
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.api.rearrange import along as places_along
@@ -19,6 +20,7 @@ from chunkflow.api.statistics import quantile, sort
 from chunkflow.api.stencil import gradient
 from chunkflow.core.axes import normalize_axes
 from chunkflow.graph.elementwise import mapped
+from chunkflow.kernels.statistics.quantile import Rule, rule_of_lines
 from chunkflow.stores.times import NAT
 
 Ranks = Callable[[Any], Sequence[Any]]
@@ -80,8 +82,6 @@ def quantiles(skips: bool) -> Handler:
         (counts,) = x.parts()
         how = _lines(named)
         method = named.get("method", "linear")
-        if method not in ROUNDED:
-            raise refusal("a quantile", f"by method={method!r} is not supported, but by one of {', '.join(ROUNDED)}")
         refused = ours(counts, places[1], **named)  # what is refused of integers is refused here
         if not counts.size:
             return x.kept(np.full_like(refused, NAT, dtype="i8"))
@@ -94,30 +94,33 @@ def quantiles(skips: bool) -> Handler:
     return call
 
 
-ROUNDED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "linear": (np.floor, np.ceil),
-    "midpoint": (np.floor, np.ceil),
-    "lower": (np.floor, np.floor),
-    "higher": (np.ceil, np.ceil),
-}
-"""Which places in the order a quantile lies between, by method."""
-
-
 def _quantile(counts: Any, level: float, how: dict[str, Any], method: str, skips: bool) -> Any:
-    parts: list[Any] = []
+    rule = partial(_rule, level=level, method=method)
+    parts = 1 if rule(np.asarray(1)).above is None else 3
+    found: list[Any] = []
 
     def ranks(number: Any) -> Sequence[Any]:
-        at = (number - 1) * level
-        parts.append(at - np.floor(at))
-        return [side(at).astype("i8") for side in ROUNDED[method]]
+        found.extend(
+            mapped(_part, number, rule=rule, which=which) if skips else _part(number, rule, which)
+            for which in range(parts)
+        )
+        return found[:2]
 
-    low, high = _ranked(counts, ranks, how, skips)
-    if method in ("lower", "higher"):
+    low, *high = _ranked(counts, ranks, how, skips)
+    if not high:
         return low
-    (part,) = parts if method == "linear" else (np.float64(0.5),)
-    if skips and method == "linear":
-        part = part.reshape(low.shape)
-    return np.where(is_nat(low), NAT, _between(low, high, part))
+    weight = found[2].reshape(low.shape) if skips else found[2]
+    return np.where(is_nat(low), NAT, _between(low, *high, weight))
+
+
+def _rule(number: Any, level: float, method: str) -> Rule:
+    return rule_of_lines(number, np.asarray([level], like=number), method, weak=False, dtype=np.dtype("f8"))
+
+
+def _part(number: Any, rule: Callable[[Any], Rule], which: int) -> Any:
+    """Of lines that have so many elements the place of one beside the quantile, of the next, or the weight of that."""
+    found = rule(number)
+    return (found.below, found.above, found.weight)[which][0]
 
 
 def _between(low: Any, high: Any, part: Any) -> Any:
@@ -132,7 +135,7 @@ def _ranked(counts: Any, ranks: Ranks, how: dict[str, Any], skips: bool) -> list
     length = math.prod(counts.shape[axis] for axis in axes)
     if not skips:
         lost = extremes.any(is_nat(counts), **how)
-        levels = [int(rank) / max(length - 1, 1) for rank in ranks(np.int64(length))]
+        levels = [int(rank) / max(length - 1, 1) for rank in ranks(np.asarray(length))]
         found = quantile.quantile(key(counts), levels, method="nearest", **how)
         return [np.where(lost, NAT, unkey(found[place])) for place in range(len(levels))]
     kept = [axis for axis in range(ndim) if axis not in axes]
