@@ -29,8 +29,9 @@ from chunkflow.planner.memory_model import SPREAD
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.problem import PlanProblem
 
-SHAPES, PER_SHAPE = 40_000, 512
-"""Block shapes that are compared, at most; and bytes of the budget for each: the figures of one take some hundred."""
+SHAPES, PER_SHAPE, FEWEST = 40_000, 512, 1728
+"""Block shapes that are compared, at most; bytes of the budget for each, since the figures of one take some hundred;
+and shapes that are compared in any budget: of a few, the only one that fits may have a row of one element."""
 
 NEAR = 1.02
 """Shapes that read this much more than the best count as equal: the one with the fewest blocks is taken."""
@@ -43,6 +44,9 @@ SHARED_LESS, MODEST = 1.06, 64 << 20
 
 DEEP = 256
 """Elements that are summed for each result below which a product of blocks is slow, so that it is avoided."""
+
+SHALLOW = 4
+"""How many times as long as predicted such a product is taken to last: in a small budget others last longer still."""
 
 STRIP = 64
 """Elements of a strip of a product: one that is narrower takes BLAS of a host nearly as long."""
@@ -99,8 +103,14 @@ def _fastest(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence
     for depth, resident in itertools.product(depths(problem), _residents(problem)):
         shapes = _Shapes(problem, op, sides, touched, depth, resident)
         fits = np.broadcast_to(shapes.memory <= problem.budget, [len(s) for s in sides])
-        if plan := shapes.best(fits & deep) or shapes.best(fits & ~deep):
-            found.append(plan)
+        best = shapes.best(fits & deep)
+        # those of a device of its own are as large as its memory: what they read decides
+        limit = math.inf if best is None else 0 if problem.machine.staged else best[0] / SHALLOW
+        if shapes.fastest(fits & ~deep) < limit:
+            shallow = shapes.best(fits & ~deep)
+            best = shallow if shallow and shallow[0] < limit else best
+        if best:
+            found.append(best)
     return found
 
 
@@ -125,7 +135,7 @@ def _has_blas(problem: PlanProblem) -> bool:
 def _sides(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> list[list[int]]:
     """Sides to consider along each axis: multiples of the units by powers of two, and parts of the extent."""
     free = [a for a, n in enumerate(caps) if units[0][a] < n]
-    most = min(SHAPES, max(problem.budget // PER_SHAPE, 2 ** len(free)))
+    most = min(SHAPES, max(problem.budget // PER_SHAPE, FEWEST, 2 ** len(free)))
     room = int(most ** (1 / max(len(free), 1)))
     found = []
     for axis, cap in enumerate(caps):
@@ -291,6 +301,10 @@ class _Shapes:
             better = read < best
             best, slots = np.where(better, read, best), np.where(better, inputs, slots)
         return best, slots
+
+    def fastest(self, fits: Any) -> float:
+        """Predicted seconds of the fastest shape that fits."""
+        return float(np.where(fits, self.seconds, math.inf).min())
 
     def best(self, fits: Any) -> tuple[float, Plan] | None:
         """Of the shapes that fit, the one with the fewest bytes, or on a shared host the fewest seconds, or nearly so.

@@ -1025,3 +1025,22 @@ def test_blocks_for_blas_are_runs_and_leave_no_narrow_rest(
     plan = cf.explain(cf.einsum, text, *arrays, budget="128MB", device="cpu")
     sides = dict(zip(notation.einsum(text, shapes).extents(shapes, "einsum"), plan.block, strict=True))
     assert all(sides[label] == n for label, n in wanted.items())
+
+
+@pytest.mark.parametrize("budget", [5_000, 10_000])
+def test_a_budget_of_a_few_lines_makes_no_block_of_one_element(budget: int) -> None:
+    """Of shapes between the shortest and the longest sides many fit, where the longest do not."""
+    x = np.ones((300, 300))
+    plan = cf.explain(linalg.matmul, CountingSource(x), x, budget=budget, device="cpu")
+    assert isinstance(plan, Plan)
+    assert len(plan.grid) < 10_000
+
+
+@pytest.mark.parametrize("budget", [80_000, 90_000])
+def test_where_whole_sums_leave_no_room_for_tiles_they_are_cut(budget: int, tmp_path: Path) -> None:
+    """Blocks of one element of the result would decode each chunk for each of 90,000 blocks."""
+    zarr.create_array(tmp_path / "x.zarr", shape=(300, 300), chunks=(64, 64), dtype="f8")
+    x = cf.open(tmp_path / "x.zarr")
+    plan = cf.explain(linalg.matmul, x, x, budget=budget, device="cpu")
+    assert isinstance(plan, Plan)
+    assert len(plan.grid) < 10_000
