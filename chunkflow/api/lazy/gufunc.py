@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.core_axes import loops_of
 from chunkflow.api.lazy.numpy_functions import moveaxis
 from chunkflow.api.operation import Options, Request, op_node
 from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.elementwise import argument
-from chunkflow.graph.nodes import first_lazy, remembered
+from chunkflow.graph.nodes import first_lazy
 from chunkflow.kernels.declare import declare_blockwise
 from chunkflow.kernels.map import is_scalar
 from chunkflow.stores import spec_of
@@ -55,7 +56,7 @@ def generalized(fn: np.ufunc, inputs: Sequence[Any], options: Mapping[str, Any])
             )
         lengths |= dict(zip(names, spec.shape[own:], strict=True))
         loops = max(loops, own)
-        pairs += [array, (*_loops(own), *(("core", name) for name in names))]
+        pairs += [array, (*loops_of(own), *(("core", name) for name in names))]
         dtypes.append(spec.dtype)
     new: dict[Hashable, int] = {("result", name): lengths[name] for name in given if name in lengths}
     if len(new) < len(given):
@@ -68,42 +69,11 @@ def generalized(fn: np.ufunc, inputs: Sequence[Any], options: Mapping[str, Any])
             dtype = fn.resolve_dtypes((*dtypes, None))[-1]
         except TypeError as error:
             raise ArgumentError(f"np.{fn.__name__}: {error}") from None
-    declare, arrays = declare_blockwise(fn, {}, (*_loops(loops), *new), pairs, None, new)
+    declare, arrays = declare_blockwise(fn, {}, (*loops_of(loops), *new), pairs, None, new)
     node = op_node(Request(declare, arrays, Options(dtype=dtype), fn=fn, shapes_only=True), fn.__name__)
     node.check()
     kind: Any = type(first_lazy(*inputs))
     return moveaxis(kind(node), -1, axis) if given and axis != -1 else kind(node)
-
-
-def whole_axes(
-    fn: Any, name: str, inputs: Sequence[tuple[Any, Sequence[str]]], lengths: Sequence[int], dtype: Any
-) -> Any:
-    """The expression of a function of blocks that have their last axes whole.
-
-    Parameters
-    ----------
-    fn : callable
-        Is given a block of each array, and makes one that has axes of its own last.
-    name : str
-        Name of the expression.
-    inputs : sequence of (array, sequence of str)
-        Arrays, each with names of its last axes; axes of one name are as long. The others broadcast.
-    lengths : sequence of int
-        Lengths of the result's own axes.
-    dtype : dtype
-        Its dtype.
-    """
-    loops = [len(spec_of(array).shape) - len(names) for array, names in inputs]
-    pairs: list[Any] = []
-    for (array, names), own in zip(inputs, loops, strict=True):
-        pairs += [array, (*_loops(own), *(("core", axis) for axis in names))]
-    new: dict[Hashable, int] = {("result", number): n for number, n in enumerate(lengths)}
-    declare, arrays = declare_blockwise(fn, {}, (*_loops(max(loops)), *new), pairs, None, new)
-    node = op_node(Request(declare, arrays, Options(dtype=dtype), fn=fn, shapes_only=True), name)
-    node.check()
-    kind: Any = type(first_lazy(*arrays))
-    given = (fn, name, tuple(inputs), tuple(lengths), dtype)
-    return remembered(kind(node), whole_axes, given, {}, [array for array, _ in inputs])
 
 
 def _sides(fn: np.ufunc) -> list[str]:
@@ -113,8 +83,3 @@ def _sides(fn: np.ufunc) -> list[str]:
 
 def _names(side: str) -> list[str]:
     return [name.rstrip("?") for name in side.split(",") if name]
-
-
-def _loops(number: int) -> tuple[Hashable, ...]:
-    """Names of the axes that are not in the signature, counted from the last one."""
-    return tuple(("loop", n) for n in range(number, 0, -1))

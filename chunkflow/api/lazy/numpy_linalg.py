@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.core_axes import whole_axes
 from chunkflow.api.lazy import numpy_functions
-from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.reductions import extremes, sums

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api import scan
+from chunkflow.api.core_axes import whole_axes
 from chunkflow.api.lazy import numpy_functions
-from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.lazy.numpy_functions import as_array
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.rearrange.take import in_memory, take

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api import mapping, scan
+from chunkflow.api.core_axes import whole_axes
 from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.lazy.compute import compute
-from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.lazy.numpy_functions import as_array
 from chunkflow.api.linalg import lstsq, product
 from chunkflow.api.rearrange import join, rearrange

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.core_axes import whole_axes
 from chunkflow.api.lazy import numpy_functions
-from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import take as places
 from chunkflow.api.statistics import sort

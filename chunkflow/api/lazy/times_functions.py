@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.core_axes import whole_axes
 from chunkflow.api.lazy import numpy_dispatch, times_statistics
 from chunkflow.api.lazy.array import Array
-from chunkflow.api.lazy.gufunc import whole_axes
 from chunkflow.api.lazy.handlers import Function, Handler, Handlers
 from chunkflow.api.lazy.times_parts import Times, counts_in, operand, same_unit, seen, time_of
 from chunkflow.api.lazy.times_rules import OF_A_RUN, first_times, only, refusal, takes

@@ -106,11 +106,12 @@ def _quantile(counts: Any, level: float, how: dict[str, Any], method: str, skips
         )
         return found[:2]
 
-    low, *high = _ranked(counts, ranks, how, skips)
-    if not high:
+    ranked = _ranked(counts, ranks, how, skips)
+    low, high = ranked[0], ranked[-1]
+    if parts == 1:
         return low
     weight = found[2].reshape(low.shape) if skips else found[2]
-    return np.where(is_nat(low), NAT, _between(low, *high, weight))
+    return np.where(is_nat(low), NAT, _between(low, high, weight))
 
 
 def _rule(number: Any, level: float, method: str) -> Rule:
@@ -120,7 +121,8 @@ def _rule(number: Any, level: float, method: str) -> Rule:
 def _part(number: Any, rule: Callable[[Any], Rule], which: int) -> Any:
     """Of lines that have so many elements the place of one beside the quantile, of the next, or the weight of that."""
     found = rule(number)
-    return (found.below, found.above, found.weight)[which][0]
+    parts: tuple[Any, ...] = (found.below, found.above, found.weight)
+    return parts[which][0]
 
 
 def _between(low: Any, high: Any, part: Any) -> Any:

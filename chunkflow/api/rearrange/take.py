@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from chunkflow import devices
+from chunkflow.api.core_axes import whole_axes
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager
 from chunkflow.api.rearrange.move import ROWS, Flat, moved, one_axis, rearrangement, row_of_chunks
 from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice, cut_again
@@ -46,7 +47,8 @@ def take(
     ----------
     indices : int, array_like of int, or expression
         Places, in any order and number. Negative ones count from the end. Where they are an expression, `x` is a table
-        in memory in which each of its elements is looked up: a number, or along an axis a row of several dimensions.
+        in which each of its elements is looked up: a number, or along an axis a row of several dimensions. Each block
+        has the whole table. Where that is too large, ``x[indices]`` computes the places at once, and reads by them.
     axis : int, optional
         Along which. By default those of the flattened array are meant, in C order.
     mode : {"raise", "wrap", "clip"}
@@ -201,7 +203,7 @@ class Shaped:
 # -- Tables ----------------------------------------------------------------------------------------------------------
 
 LARGEST = 1 << 30
-"""Most bytes of a table: each block has it on the device."""
+"""Most bytes of a table in memory that each block has on the device without being counted."""
 
 
 def in_memory(x: Any, what: str) -> np.ndarray:
@@ -216,8 +218,12 @@ def in_memory(x: Any, what: str) -> np.ndarray:
 
 
 def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "raise") -> Any:
-    """The expression of a table's elements at the places that expressions have along the axes from one on."""
-    table = in_memory(x, "a table that an expression looks up")
+    """The expression of a table's elements at the places that expressions have along the axes from one on.
+
+    A table that is an expression, or large, is an operand, which each block has whole: the budget counts it.
+    """
+    table: Any = source_of(node_of(x)) if isinstance(x, Lazy) else np.asarray(x)
+    table = table if isinstance(table, np.ndarray) else x
     if axis is None:
         table, axis = table.reshape(-1), 0
     axis = one_axis(axis, table.ndim)
@@ -242,7 +248,11 @@ def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "rai
         size = math.prod(table.shape[axis:])
         front = np.arange(math.prod(table.shape[:axis])).reshape(*table.shape[:axis], *[1] * (places.ndim - axis))
         places = places + front * size
-    return applied(_found, (places,), {}, {"table": table.reshape(-1)})
+    table = table.reshape(-1)
+    table = table if table.size else np.empty(0, table.dtype)
+    if isinstance(table, np.ndarray) and table.nbytes <= LARGEST:
+        return applied(_found, (places,), {}, {"table": table})
+    return whole_axes(_found, "take", [(places, ()), (table, ("table",))], (), table.dtype)
 
 
 def _within_table(block: Any, number: int, mode: str) -> Any:

@@ -26,6 +26,9 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "sorter": lambda x, t: np.searchsorted(t[::-1] * 0 + np.arange(t.size)[::-1], x, sorter=np.arange(t.size)[::-1]),
     "digitize": lambda x, t: np.digitize(x, np.sort(t), right=True),
     "interp": lambda x, t: np.interp(x, np.arange(t.size) / 2, t * 2, left=-1),
+    "take": lambda x, t: np.take(t, x.astype("i8"), mode="wrap"),
+    "rows": lambda x, t: np.take(np.stack([t, t + 1]), x.astype("i8"), axis=1, mode="clip"),
+    "flat": lambda x, t: np.take(np.stack([t, t + 1]), x.astype("i8") % t.size - t.size),
     "period": lambda x, t: np.interp(x, np.arange(t.size), t, period=2.5),
 }
 
@@ -74,6 +77,16 @@ def test_tables_without_elements_and_tables_in_memory(x: np.ndarray, kept: bool)
     np.testing.assert_array_equal(np.isin(x, cf.zeros((4, 0)) + 1).compute(device="cpu"), np.zeros(x.shape, bool))
     with pytest.raises(errors.ArgumentError, match="no elements"):
         np.interp(x, table, table)
+
+
+def test_places_outside_of_a_table_that_is_an_expression() -> None:
+    at, table = cf.open(np.array(2)) + 1, cf.open(np.arange(4.0)) * 2
+    assert np.take(table, at).compute(device="cpu") == 6
+    for wrong, x in ((at + 1, table), (at, cf.zeros(0) + 1)):
+        with pytest.raises(IndexError, match=r"out of bounds for a table of 4|has none to look up"):
+            np.take(x, wrong).compute(device="cpu")
+    with pytest.raises(errors.BudgetError):
+        np.take(cf.zeros(10**6) + 1, at).compute(device="cpu", budget="1MB")
 
 
 def test_nothing_is_computed_before(monkeypatch: pytest.MonkeyPatch) -> None:
