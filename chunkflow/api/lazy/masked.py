@@ -146,7 +146,7 @@ class MaskedArray(Masked):
         return data.item()
 
     def __matmul__(self, other: Any) -> Any:
-        raise UnsupportedError(f"a product of masked matrices is not supported: {WAYS_OUT}")
+        raise UnsupportedError(f"a product of masked matrices is not supported, but as np.dot(x, y): {WAYS_OUT}")
 
     __rmatmul__ = __matmul__
 

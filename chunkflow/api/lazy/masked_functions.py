@@ -6,13 +6,14 @@ that what is asked for together is computed in the same passes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from chunkflow.api.lazy import masked_statistics, numpy_dispatch, numpy_functions
+from chunkflow.api.lazy import masked_products, masked_statistics, numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.handlers import Function, Handler, Handlers
 from chunkflow.api.lazy.masked_domains import defined, not_finite
 from chunkflow.api.lazy.masked_parts import (
@@ -35,6 +36,7 @@ from chunkflow.api.lazy.masked_rules import (
     first_masked,
     is_masked,
     joined,
+    lines_of,
     moved,
     of_data,
     of_elements,
@@ -42,6 +44,7 @@ from chunkflow.api.lazy.masked_rules import (
     only,
     reduced,
     refusal,
+    too_few,
 )
 from chunkflow.api.rearrange import join, masks, where
 from chunkflow.api.reductions import extremes
@@ -245,7 +248,53 @@ def _distinct(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     values = ours(present, **named)
     if present.size == x.size:
         return np.ma.array(values)
-    return np.ma.array(np.append(values, x.fill_value), mask=np.arange(len(values) + 1) == len(values))
+    return _with_one_masked(values, x.fill_value)
+
+
+def _of_sets(fn: Function, keeps: Function) -> Handler:
+    """A set function, of which what is masked is one more value; `keeps` says whether the result has it.
+
+    numpy.ma sorts it among the greatest numbers of the dtype, and takes one for another there: here it is apart.
+    """
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        if named.pop("return_indices", False):
+            raise refusal("intersect1d", "takes no return_indices")
+        distinct: list[Any] = [np.unique(x) for x in map(as_one, places)]
+        found = fn(*(x.compressed() if isinstance(x, np.ma.MaskedArray) else x for x in distinct))
+        return _with_one_masked(found, np.zeros(1)) if keeps(*map(np.ma.is_masked, distinct)) else np.ma.array(found)
+
+    return call
+
+
+def _with_one_masked(values: np.ndarray, hidden: Any) -> Any:
+    """Values, and behind them one that is masked."""
+    mask = np.arange(len(values) + 1) == len(values)
+    return np.ma.array(np.append(values, np.asarray(hidden).astype(values.dtype)), mask=mask)
+
+
+def _contained(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Masked where the element is; what is masked among the others is equal to none."""
+    first, (x, others) = first_masked(places), map(as_one, places)
+    x = x if isinstance(x, Masked) else as_masked(type(first), x)
+    return x.kept(ours(data_of(x), others.compressed() if isinstance(others, Masked) else others, **named), mask_of(x))
+
+
+def _skipping_nan(fn: Function) -> Handler:
+    """NaN are left out beside what is masked; where there can be none it is the function that has them."""
+
+    def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+        x = only(places, named)
+        data, mask = x.parts()
+        if data.dtype.kind not in "fc":
+            return FUNCTIONS[fn](numpy_dispatch.FUNCTIONS[fn], places, named)
+        found = ours(mapped(np.where, mask, data.dtype.type(np.nan), data), *places[1:], **named)
+        if fn in (np.argmin, np.argmax):
+            return found
+        taken = mapped(np.logical_and, ~mask, named["where"]) if "where" in named else ~mask
+        return x.kept(found, too_few(taken, named.get("correction", named.get("ddof", 0)), lines_of(named)))
+
+    return call
 
 
 # -- Tables ----------------------------------------------------------------------------------------------------------
@@ -259,7 +308,7 @@ def _rows(names: str, handler: Handler, numpys: Any = np) -> dict[Any, Handler]:
 FUNCTIONS: dict[Any, Handler] = {
     **_rows("angle around round clip fix i0 imag iscomplex isclose isneginf isposinf isreal real sinc", elementwise),
     **_rows("nan_to_num astype", elementwise),
-    **_rows("digitize isin interp", of_elements(0)),
+    **_rows("digitize interp", of_elements(0)),
     **_rows("searchsorted polyval", of_elements(1)),
     **_rows("zeros_like ones_like full_like empty_like", filled_like),
     **_rows("transpose flip roll repeat copy reshape ravel squeeze expand_dims moveaxis swapaxes", moved(0)),
@@ -295,6 +344,25 @@ FUNCTIONS: dict[Any, Handler] = {
     **_rows("cumprod", accumulated(1)),
     **_rows("shape ndim size iscomplexobj isrealobj result_type common_type min_scalar_type", of_data),
     **_rows("diag_indices_from tril_indices_from triu_indices_from", of_data),
+    **{
+        getattr(np, f"nan{fn.__name__}"): _skipping_nan(fn)
+        for fn in (
+            *(np.sum, np.prod, np.mean, np.var, np.std, np.min, np.max),
+            *(np.argmin, np.argmax, np.median, np.quantile, np.percentile),
+        )
+    },
+    **_rows("nancumsum", accumulated(0)),
+    **_rows("nancumprod", accumulated(1)),
+    np.union1d: _of_sets(np.union1d, operator.or_),
+    np.intersect1d: _of_sets(np.intersect1d, operator.and_),
+    np.setdiff1d: _of_sets(np.setdiff1d, operator.gt),
+    np.setxor1d: _of_sets(np.setxor1d, operator.xor),
+    np.isin: _contained,
+    np.dot: masked_products.dot,
+    np.cov: masked_products.moments(normalized=False),
+    np.corrcoef: masked_products.moments(normalized=True),
+    **_rows("trapezoid", masked_products.trapezoid),
+    np.histogramdd: masked_statistics.histogramdd,
     np.ptp: _spread,
     np.unique: _distinct,
     np.sort: _sorted,

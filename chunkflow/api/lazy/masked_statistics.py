@@ -94,6 +94,17 @@ def histogram2d(ours: Function, places: list[Any], named: dict[str, Any]) -> Any
     return _counted(ours, places, named, 2, 1)
 
 
+def histogramdd(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Of the samples of which nothing is masked."""
+    (sample,) = places
+    columns = list(sample) if isinstance(sample, list | tuple) else [sample[:, d] for d in range(sample.shape[1])]
+
+    def count(*arrays: Any, **others: Any) -> Any:
+        return ours(list(arrays), **others)
+
+    return _counted(count, columns, named, len(columns), 1)
+
+
 def _counted(ours: Function, places: list[Any], named: dict[str, Any], number: int, dims: int | None) -> Any:
     """What counts elements, of the first `number` arguments: where one is masked all are left out."""
     weights, others = named.get("weights"), {key: value for key, value in named.items() if key != "weights"}

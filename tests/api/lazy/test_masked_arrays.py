@@ -141,7 +141,6 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "@": lambda x, p: p @ x.T,
     "np.matmul": lambda x, p: np.matmul(x, x.T),
     "chunks": lambda x, p: cf.chunks(x),
-    "nansum": lambda x, p: cf.nansum(x),
     "accumulate": lambda x, p: np.add.accumulate(x),
     "asarray": lambda x, p: np.asarray(x),
     "array": lambda x, p: np.array(x),

@@ -65,6 +65,17 @@ def of_gradient(edge: int, *spacing: Any, three: bool = False) -> Callable[[Any]
     return call
 
 
+def with_nan(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of the array with NaN on its diagonal, and in its last column."""
+
+    def call(x: Any) -> Any:
+        lost = np.eye(*x.shape) > 0
+        lost[:, -1] = True
+        return fn(x * np.where(lost, np.nan, 1.0))
+
+    return call
+
+
 UNEVEN = np.array([0.0, 1, 3, 4, 8, 9])
 
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -186,6 +197,62 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             *(x.data[:2, ~x.mask[:2].any(0)]), [[-4, 0, 9], 2], [[-4, 9], [-4.0, 9]]
         )[0],
     ),
+    "samples": (
+        lambda x: np.histogramdd(x[:2].T, [[-4, 0, 9], [-4.0, 9]])[0],
+        lambda x: np.histogramdd(x.data[:2, ~x.mask[:2].any(0)].T, [[-4, 0, 9], [-4.0, 9]])[0],
+    ),
+    "lists of samples": (
+        lambda x: np.histogramdd([x[0], x[1]], 2, [(-4.0, 9)] * 2, weights=x[2])[0],
+        lambda x: np.histogramdd(
+            list(x.data[:2, ~x.mask[:3].any(0)]), 2, [(-4.0, 9)] * 2, weights=x.data[2, ~x.mask[:3].any(0)]
+        )[0],
+    ),
+    "dot": (lambda x: np.dot(x, x.T), lambda x: np.ma.dot(x, x.T)),
+    "dot with a plain one": (
+        lambda x: np.dot(np.ones((2, x.shape[0])), x),
+        lambda x: np.ma.dot(np.ones((2, x.shape[0])), x),
+    ),
+    "dot of lines": (lambda x: np.dot(x[0], x[1]), lambda x: np.ma.dot(x[0], x[1])[()]),
+    "dot with a number": (lambda x: np.dot(2.5, x), lambda x: np.ma.dot(2.5, x)),
+    "cov": (np.cov, np.ma.cov),
+    "columns": (lambda x: np.cov(x, rowvar=False, bias=True), lambda x: np.ma.cov(x, rowvar=False, bias=True)),
+    "ddof": (lambda x: np.cov(x, ddof=2), lambda x: np.ma.cov(x, ddof=2)),
+    "further variables": (lambda x: np.cov(x, x[:2] * 2), lambda x: np.ma.cov(x, x[:2] * 2)),
+    "two of one shape": (lambda x: np.cov(x[0], x[1]), lambda x: np.ma.cov(x[0], x[1])),
+    "corrcoef": (np.corrcoef, np.ma.corrcoef),
+    "corrcoef of one": (lambda x: np.corrcoef(x[0]), lambda x: np.ma.corrcoef(x[0])),
+    "trapezoid": (np.trapezoid, np.trapezoid),
+    "uneven trapezoid": (
+        lambda x: np.trapezoid(x, UNEVEN[: len(x)], axis=0),
+        lambda x: np.trapezoid(x, UNEVEN[: len(x)], axis=0),
+    ),
+    "masked places": (lambda x: np.trapezoid(x[0], x[1]), lambda x: np.trapezoid(x[0], x[1])),
+    **{
+        fn.__name__: (with_nan(lambda x, fn=fn: fn(x, axis=0)), with_nan(lines(fn)))
+        for fn in (np.nansum, np.nanprod, np.nanmean, np.nanvar, np.nanstd, np.nanmin, np.nanmax, np.nanmedian)
+    },
+    "nanquantile": (
+        with_nan(lambda x: np.nanquantile(x, [0.2, 0.7], axis=0)),
+        with_nan(lines(lambda line: np.nanquantile(line, [0.2, 0.7]))),
+    ),
+    "nansum of what has no NaN": (lambda x: np.nansum(x, axis=1, keepdims=True), lambda x: x.sum(1, keepdims=True)),
+    "nancumsum": (
+        with_nan(lambda x: np.nancumsum(x, axis=0)),
+        with_nan(lambda x: np.ma.array(np.nancumsum(x.filled(0), axis=0), mask=x.mask)),
+    ),
+    **{
+        fn.__name__: (lambda x, fn=fn: fn(x, x[0] * 2), lambda x, ours=ours: ours(x, x[0] * 2))
+        for fn, ours in (
+            (np.union1d, np.ma.union1d),
+            (np.intersect1d, np.ma.intersect1d),
+            (np.setdiff1d, np.ma.setdiff1d),
+            (np.setxor1d, np.ma.setxor1d),
+        )
+    },
+    "a masked table": (
+        lambda x: np.isin(x, x[0]),
+        lambda x: np.ma.array(np.isin(x.filled(0), x[0].compressed()), mask=x.mask),
+    ),
     "nonzero": (lambda x: x.nonzero(), lambda x: x.nonzero()),
     "take": (lambda x: x.take([1, 0], axis=1), lambda x: x.take([1, 0], axis=1)),
 }  # fmt: skip
@@ -277,8 +344,28 @@ def test_methods_that_pick() -> None:
         np.testing.assert_array_equal(got.compressed(), expected.compressed())
 
 
+@pytest.mark.parametrize("dtype", ["?", "u1"])
+def test_the_greatest_number_is_not_what_is_masked(dtype: str) -> None:
+    """numpy.ma sorts both alike, and finds values twice, or not."""
+    most = np.array(255).astype(dtype)
+    x, y, z = (np.ma.array([most, 0, most], mask=mask, dtype=dtype) for mask in ([0, 0, 1], [1, 1, 0], [0, 0, 0]))
+    for fn, first, second, expected in (
+        (np.union1d, x, y, [0, most, None]),
+        (np.intersect1d, x, y, [most, None]),
+        (np.intersect1d, x, z, [0, most]),
+        (np.setdiff1d, x, y, [0]),
+        (np.setdiff1d, x, z, [None]),
+        (np.setdiff1d, z, x, []),
+        (np.setxor1d, x, y, [0]),
+        (np.setxor1d, y, z, [0, None]),
+    ):
+        for other in (second, cf.open(second)):
+            found: Any = fn(cf.open(first), other)
+            right = np.ma.array([0 if v is None else v for v in expected], dtype, mask=[v is None for v in expected])
+            as_ma(found, right)
+
+
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
-    "a masked table": lambda x, p: np.isin(p, x),
     "masked places": lambda x, p: np.insert(p, x[0], 1),
     "masked bins": lambda x, p: np.digitize(p, x[0]),
     "masked knots": lambda x, p: np.interp(p, x[0], x[1]),
@@ -291,11 +378,12 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "a quantile of int64": lambda x, p: np.quantile(x, 0.3, method="lower"),
     "masked weights": lambda x, p: np.quantile(p, 0.3, method="inverted_cdf", weights=x),
     "masked and masked": lambda x, p: np.convolve(x[0], x[1]),
-    "nan": lambda x, p: np.nanquantile(x, 0.3),
     "lexsort": lambda x, p: np.lexsort((x, p)),
-    "a list of them": lambda x, p: np.histogramdd([x[0], x[1]]),
-    "cov": lambda x, p: np.cov(x),
-    "sets": lambda x, p: np.union1d(x, p),
+    "weights of samples": lambda x, p: np.cov(x, aweights=[1, 2, 3, 4]),
+    "a covariance of complex numbers": lambda x, p: np.cov(x * 1j),
+    "places in a set": lambda x, p: np.intersect1d(x, p, return_indices=True),
+    "matrices": lambda x, p: x @ p.T,
+    "inner": lambda x, p: np.inner(x, p),
 }
 
 
