@@ -243,7 +243,11 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
         lambda x, **_: np.lib.stride_tricks.sliding_window_view(x, 3, axis=0).mean(axis=-1),
         lambda x, **_: np.lib.stride_tricks.sliding_window_view(x, (2, 3), axis=(0, 2)),
     ],
-    np.take: [lambda x, **_: np.take(x, -1, axis=1), lambda x, **_: np.take(x, [[2, 0], [-1, 2]], axis=1)],
+    np.take: [
+        lambda x, **_: np.take(x, -1, axis=1),
+        lambda x, **_: np.take(x, [[2, 0], [-1, 2]], axis=1),
+        lambda x, i, **_: np.take(x * 2, i % 2, axis=1),
+    ],
     np.compress: [lambda x, **_: np.compress([True, False, True], x, axis=1)],
     np.extract: [lambda x, **_: np.extract(np.arange(X.size) % 3 == 0, x), lambda x, **_: np.extract(x > 1, x + 1)],
     np.take_along_axis: [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,16 @@ def test_matrices_without_an_inverse_are_found_in_the_run() -> None:
     for x in (cf.open(np.ones((3, 2, 2))), cf.open(np.ones((3, 2, 2))).cumsum(axis=0)):
         with pytest.raises(np.linalg.LinAlgError, match="Singular"):
             np.linalg.inv(x).compute(device="cpu")
+
+
+def test_negative_powers_that_are_computed_are_found_in_the_run() -> None:
+    """As NumPy's error, of which a note names the block; those in memory are refused when they are asked for."""
+    x, powers = cf.open(np.full((3, 200_000), 2)), cf.open(np.r_[np.ones(199_999, int), -1])
+    with pytest.raises(ValueError, match="Integers to negative integer powers") as caught:
+        (x ** (powers * 1)).compute(device="cpu", budget="1MB")
+    (note,) = [note for note in caught.value.__notes__ if "in block" in note]
+    assert re.search(r"region \[\d+:\d+, \d+:200000\]", note)
+    assert ((x * 1.0) ** (powers * 1)).compute(device="cpu").min() == 0.5
 
 
 def test_points_of_an_expression_take_one_pass() -> None:
