@@ -241,7 +241,7 @@ def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "rai
         places = own if places is None else places + own
     before = (*(None for _ in range(axis)), ..., *(None for _ in after))
     if axis or after:
-        places = kind(indexed(node_of(places), before))
+        places = places[before]
     if after:
         places = places + np.arange(math.prod(after)).reshape(after)
     if axis:

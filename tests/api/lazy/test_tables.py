@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +88,13 @@ def test_places_outside_of_a_table_that_is_an_expression() -> None:
             np.take(x, wrong).compute(device="cpu")
     with pytest.raises(errors.BudgetError):
         np.take(cf.zeros(10**6) + 1, at).compute(device="cpu", budget="1MB")
+
+
+def test_rows_of_a_table_that_are_looked_up_are_pickled() -> None:
+    at, table = cf.open(np.arange(4)) % 3, np.arange(12.0).reshape(4, 3)
+    for x in (table, cf.open(table) * 1):
+        found = pickle.loads(pickle.dumps(cf.take(x, at, axis=1)))
+        np.testing.assert_array_equal(found.compute(device="cpu"), table[:, [0, 1, 2, 0]])
 
 
 def test_nothing_is_computed_before(monkeypatch: pytest.MonkeyPatch) -> None:
