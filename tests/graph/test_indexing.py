@@ -281,11 +281,11 @@ def test_tables_of_one_element(place: Place) -> None:
         same(np.unravel_index(x, (1, 1))[0].compute(device=device), i)
 
 
-@pytest.mark.parametrize("table", ["lazy", "large"])
-def test_tables_that_are_none(table: str) -> None:
-    tables = {"lazy": cf.open(X) + 1, "large": np.broadcast_to(1.0, 1 << 28)}
-    with pytest.raises(errors.UnsupportedError):
-        cf.take(tables[table], cf.open(X), 0)
+def test_tables_that_are_operands() -> None:
+    """Those that are expressions, or too large to be had uncounted."""
+    i = np.array([[2, 0], [-1, 1]])
+    same(cf.take(cf.open(np.arange(4.0)) + 1, cf.open(i)).compute(device="cpu"), np.arange(1.0, 5)[i])
+    same(cf.take(np.broadcast_to(1.0, 1 << 28), cf.open(i), 0).compute(device="cpu"), np.ones((2, 2)))
 
 
 # -- Masks that are expressions ----------------------------------------------------------------------------------------
