@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +20,13 @@ STRIP = 64 << 10
 
 def windowed_spec(spec: ArraySpec, windows: Windows) -> ArraySpec:
     """Spec of the windows of an array."""
-    chunks = spec.chunks
+    chunks, copies = spec.chunks, spec.storage.copies
     if chunks is not None:
-        sides = zip(chunks, windows.shape(spec.shape), strict=False)
-        chunks = (*(max(1, min(side, n)) for side, n in sides), *windows.widths)
-    copies = spec.storage.copies + (chunks is not None)  # what is behind a region is read to a place of its own
+        sides = list(zip(chunks, spec.shape, windows.reach, strict=True))
+        decoded = math.prod(min(side, n) for side, n, _ in sides)
+        behind = math.prod(min(side + more, n) for side, n, more in sides)  # is read to a place of its own
+        chunks = (*(max(1, min(side, n - more)) for side, n, more in sides), *windows.widths)
+        copies = (copies * decoded + behind) / max(1, math.prod(chunks))
     return replace(
         spec.with_storage(copies=copies, separate=False, codec=""),
         shape=windows.shape(spec.shape), chunks=chunks, order=(*spec.order, *windows.dims),

@@ -14,6 +14,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
+from support.budgets import MB, SLACK, traced
 from support.devices import CHECKING, CPU, Place, on_cpu_and_gpu, same
 
 import chunkflow as cf
@@ -263,6 +264,16 @@ def test_a_moving_average_reads_its_source_once(tmp_path: Path) -> None:
     assert source.bytes_read <= 1.02 * x.nbytes
     np.testing.assert_allclose(got[6:], sliding_window_view(x, 7, 0).mean(axis=-1))
     assert np.isnan(got[:6]).all()
+
+
+@pytest.mark.parametrize("chunk", [100, 1000])
+def test_windows_take_no_room_for_those_of_whole_chunks(chunk: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((4000, 10))
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(chunk, 10))
+    with traced() as most:
+        cf.sliding_window_view(tmp_path / "x.zarr", 90, 0, out=tmp_path / "y.npy", budget=2 * MB, device="cpu")
+        assert most() < 2 * MB + SLACK
+    same(np.load(tmp_path / "y.npy", mmap_mode="r"), sliding_window_view(x, 90, 0))
 
 
 @pytest.mark.parametrize("width", [90, 800, 1500])
