@@ -90,10 +90,12 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
                 try:
                     found = execute(_runs(x, axis, length, how, kept, places=places))
                     break
-                except BudgetError:
+                except BudgetError:  # what else is taken is known when it is tried
                     if length <= unit:
+                        unit = 1  # chunks are cut, and read again
+                    if length <= LEAST // (RUNS * size):
                         raise
-                    length = max(unit, length // 2 // unit * unit)  # what else is taken is known when it is tried
+                    length = max(unit, length // 2 // unit * unit)
             if is_dry():
                 return None
             runs, order = map(np.asarray, found) if places else (np.asarray(found), None)

@@ -112,7 +112,7 @@ def partition(
     order: None = None,
     **options: Unpack[RunOptions],
 ) -> Request | MultiPass:
-    """As `numpy.partition`, of whole lines."""
+    """As `numpy.partition`; lines that do not fit the budget are sorted."""
     return _of_lines(np.partition, x, axis, {"kth": kth, "kind": kind, "order": order}, Options(**options))
 
 
@@ -125,7 +125,7 @@ def argpartition(
     order: None = None,
     **options: Unpack[RunOptions],
 ) -> Request | MultiPass:
-    """As `numpy.argpartition`, of whole lines."""
+    """As `numpy.argpartition`; lines that do not fit the budget are sorted."""
     return _of_lines(np.argpartition, x, axis, {"kth": kth, "kind": kind, "order": order}, Options(**options))
 
 
@@ -141,21 +141,23 @@ def _of_lines(
     n = shape[along]
     _check(fn, n, dtype, how)
 
+    places = fn in (np.argsort, np.argpartition)
+    order = {"kind": None, "order": None, "stable": None} if "kth" in how else how  # in order is partitioned anywhere
+
     def several(options: Options) -> Callable[..., Any] | None:
-        long = fn in (np.sort, np.argsort) and is_long(spec, along, options, of_expression=has_lazy(x))
-        return run if long else None
+        return run if is_long(spec, along, options, of_expression=has_lazy(x)) else None
 
     def run(x: Any, **running: Any) -> Any:
-        passes = merged(x, along, how, Options(**running), places=fn is np.argsort)
+        passes = merged(x, along, order, Options(**running), places=places)
         return passes.plan_all() if is_dry() else passes.run()
 
     if not has_lazy(x) and several(options) is not None:
-        return merged(x, along, how, options, places=fn is np.argsort)
+        return merged(x, along, order, options, places=places)
     names = tuple(range(len(shape)))
     line, sorted_line = ((*names[:along], name, *names[along + 1 :]) for name in ("line", "sorted"))
     given = {"fn": fn, "axis": along, "how": how}
     declare, arrays = declare_blockwise(of_lines, given, sorted_line, (x, line), None, {"sorted": n})
-    result = np.dtype(np.intp) if fn in (np.argsort, np.argpartition) else dtype
+    result = np.dtype(np.intp) if places else dtype
     return Request(declare, arrays, replace(options, dtype=result), shapes_only=True, several=several)
 
 

@@ -304,3 +304,22 @@ def test_lines_are_sorted_in_place(shape: Any, axis: int, budget: int | None, tm
         same(np.asarray(y[...]), np.sort(x, axis))
     with pytest.raises(ArgumentError, match="overlaps the input"):
         cf.sort(x, axis, out=x[::-1], budget=budget, device="cpu")
+
+
+@pytest.mark.parametrize("budget", [600_000, 1_200_000])
+def test_runs_are_shorter_than_chunks_where_the_budget_asks_for_it(budget: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((50, 40, 60))
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(10, 9, 20))
+    same(cf.sort(tmp_path / "x.zarr", axis=None, budget=budget, device="cpu"), np.sort(x, axis=None))
+
+
+@pytest.mark.parametrize("kth", [7, (3, -2)])
+def test_long_lines_are_partitioned_by_sorting_them(kth: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal(100_000)
+    x[[5, 77]] = np.nan
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(3000,))
+    a = cf.open(tmp_path / "x.zarr")
+    run: dict[str, Any] = {"budget": 400_000, "device": "cpu"}
+    for found in (np.partition(a, kth).compute(**run), x[np.argpartition(a, kth).compute(**run)]):
+        same(np.sort(found), np.sort(x))
+        same(found[np.array(kth)], np.sort(x)[np.array(kth)])
