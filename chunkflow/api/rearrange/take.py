@@ -32,6 +32,9 @@ from chunkflow.stores.views.reshaped import ReshapedSource
 MODES = ("raise", "wrap", "clip")
 """What `numpy.take` does with places outside of the array."""
 
+SPARSE = 64
+"""Elements of a flattened expression for each one that is picked, from which on they are read as points of it."""
+
 
 @rearrangement
 def take(
@@ -83,8 +86,12 @@ def take(
     if isinstance(indices, Lazy):
         return moved(looked_up(x, [indices], axis, mode), Options(**options))
     check_eager("take", indices=indices)
+    found, of = Options(**options), spec_of(x)
+    if axis is None and isinstance(x, Lazy) and len(of.shape) > 1:
+        places = within(indices, of.size, 0, mode)
+        if places.size <= of.size // SPARSE:
+            return moved(type(x)(indexed(node_of(x), np.unravel_index(places, of.shape))), found)
     x, along = line_of(x, axis)
-    found = Options(**options)
     return moved(picked(x, along, within(indices, spec_of(x).shape[along], along, mode), found), found)
 
 

@@ -150,6 +150,15 @@ def test_only_chunks_with_a_wanted_element_are_read(tmp_path: Path) -> None:
     assert source.bytes_read <= 2 * 2 * 10 * 8 * 8, "two rows of chunks, and two chunks of each"
 
 
+def test_only_chunks_with_an_element_of_a_flattened_expression_are_read(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((100, 40))
+    source = counting(tmp_path, x, (10, 8))
+    for places in ([[3, -1], [400, 3]], 1234, []):
+        same(np.take(cf.open(source) * 2, places).compute(device="cpu"), np.take(x * 2, places))
+    assert source.bytes_read <= 2 * 4 * 10 * 8 * 8, "four chunks hold one"
+    same(np.take(cf.open(source), np.arange(x.size), mode="wrap").compute(device="cpu"), x.reshape(-1))
+
+
 def test_sorted_places_are_read_once(tmp_path: Path) -> None:
     x = np.arange(3000 * 40.0).reshape(3000, 40)
     source = counting(tmp_path, x, (10, 40))
