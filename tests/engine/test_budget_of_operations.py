@@ -82,8 +82,6 @@ MOVES = [
 
 
 LINES: dict[str, Callable[..., Any]] = {
-    "partition of an expression": lambda x, **o: np.partition(cf.open(x), 9, 0).compute(**o),
-    "argpartition of an expression": lambda x, **o: np.argpartition(cf.open(x), 9, 0).compute(**o),
     "mode": lambda x, **o: cf.mode(x, axis=0, **o),
     "median of groups": lambda x, **o: cf.groupby_reduce(
         x, x, func="median", expected_groups=[0, 0.5, 1], isbin=True, axis=0, **o
@@ -108,7 +106,7 @@ def test_lines_that_do_not_fit_are_refused_within_the_budget(operation: str, tmp
     with traced() as peak:
         smallest = refused(3 * MB // 2).smallest
         assert peak() <= 3 * MB // 2
-    if operation != "a function" and not operation.endswith("partition of an expression"):
+    if operation != "a function":
         assert smallest is not None  # of a function that is not called with what it would never see
         refused(smallest - (smallest >> 3))
         LINES[operation](tmp_path / "x.npy", budget=smallest, device="cpu")

@@ -223,6 +223,11 @@ def test_sorting_in_pieces_keeps_to_the_budget(shape: Any, axis: int, tmp_path: 
         halves = np.argsort(cf.open(tmp_path / "x.npy") / 2, axis)
         halves.to_npy(tmp_path / "y.npy", overwrite=True, budget=2 * MB, device="cpu")
         assert most() < 2 * MB + SLACK
+    for partition in (np.partition, np.argpartition):
+        with traced() as most:
+            halves = partition(cf.open(tmp_path / "x.npy") / 2, 9, axis)
+            halves.to_npy(tmp_path / "y.npy", overwrite=True, budget=2 * MB, device="cpu")
+            assert most() < 2 * MB + SLACK
 
 
 def test_a_line_that_does_not_fit() -> None:
