@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
@@ -12,15 +14,17 @@ from chunkflow.api.linalg.gram import product_operation
 from chunkflow.api.linalg.subscripts import from_lists, without_repeats
 from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, bare
 from chunkflow.api.rearrange.move import check_order
+from chunkflow.api.reductions.request import request, total_of
 from chunkflow.api.stencil.windows import Slid, slid, weighted
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentTypeError
-from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.nodes import Lazy, SourceNode, node_of
 from chunkflow.graph.slicing import untransposed
 from chunkflow.graph.windows import windows_of
 from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
 from chunkflow.kernels.linalg.product import ProductLabels, contraction
+from chunkflow.stores import spec_of
 
 
 @product_operation
@@ -207,6 +211,11 @@ def _product(
     if cast is None and (found := _weighted_windows(translate, arrays, conjugate)) is not None:
         which, weights, kind = found
         return weighted(which, weights, kind, Options(**options))
+    if conjugate is None and cast is None and (sum_of := _sum_of_products(name, translate, arrays)) is not None:
+        factors, axes = sum_of
+        dtype = np.result_type(*[spec_of(factor).dtype for factor in factors])
+        total = total_of(np.sum, dtype, np._NoValue)
+        return request(total, (functools.reduce(operator.mul, factors),), axes, False, where=True, **options)
     pairs = [_untransposed(array) for array in arrays]
     arrays, turned = [array for array, _ in pairs], [axes for _, axes in pairs]
 
@@ -223,6 +232,38 @@ def _product(
     scalars = [np.asarray(a) if isinstance(a, bool | int | float | complex | np.generic) else a for a in arrays]
     chosen = Options(**options, workspace=0)
     return Request(declare, scalars, chosen, lambda result: bare(result, chosen.out))
+
+
+def _sum_of_products(
+    name: str, translate: labels.Translate, arrays: Sequence[Any]
+) -> tuple[list[Any], tuple[int, ...]] | None:
+    """The factors of a product that is a sum over some axes of one of them, and these axes; None where it is not.
+
+    An expression need not be stored for it, as for products that read an operand several times. It has all labels, and
+    the others go along some of its axes.
+    """
+    computed = [isinstance(array, Lazy) and not isinstance(node_of(array), SourceNode) for array in arrays]
+    if not any(computed) or not all(isinstance(array, Lazy | np.ndarray) for array in arrays):
+        return None
+    specs = [spec_of(array) for array in arrays]
+    if np.result_type(*[spec.dtype for spec in specs]).kind not in "iufc":
+        return None
+    shapes = [spec.shape for spec in specs]
+    found = translate(shapes)
+    extents = found.extents(shapes, name)
+    whole = next((i for i, own in enumerate(found.operands) if set(own) == set(extents)), None)
+    if whole is None or shapes[whole] != tuple([extents[label] for label in found.operands[whole]]):
+        return None
+    own = found.operands[whole]
+    axes = tuple([axis for axis, label in enumerate(own) if label not in found.result])
+    if not axes or found.result != tuple([label for label in own if label in found.result]):
+        return None
+    factors = []
+    for array, term in zip(arrays, found.operands, strict=True):
+        order = sorted(range(len(term)), key=lambda a, term=term: own.index(term[a]))  # type: ignore[misc]
+        aligned = array if order == [*range(len(term))] else array.transpose(order)
+        factors.append(aligned[tuple([slice(None) if label in term else None for label in own])])
+    return factors, axes
 
 
 def _untransposed(array: Any) -> tuple[Any, Shape | None]:

@@ -1044,3 +1044,53 @@ def test_where_whole_sums_leave_no_room_for_tiles_they_are_cut(budget: int, tmp_
     plan = cf.explain(linalg.matmul, x, x, budget=budget, device="cpu")
     assert isinstance(plan, Plan)
     assert len(plan.grid) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("tij,i->t", [(4,)]),
+        ("i,tij->t", [(4,)]),
+        ("tij,ij->t", [(4, 5)]),
+        ("tij,ji->t", [(5, 4)]),
+        ("tij,tij->ij", [(6, 4, 5)]),
+        ("tij,t,j->i", [(6,), (5,)]),
+        ("...j,j->...", [(5,)]),
+        ("tij,i->", [(4,)]),
+        ("tij,ti->ti", [(6, 1)]),
+    ],
+)
+@pytest.mark.parametrize("dtypes", [("f4", "f4"), ("f4", "f8"), ("i2", "i4"), ("?", "f8"), ("c8", "f4")])
+def test_sums_of_products_of_an_expression_read_it_once(
+    text: str, others: list[tuple[int, ...]], dtypes: tuple[str, str]
+) -> None:
+    """It is not stored for a product that needs each of its elements once."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2 if dtypes[0] == "?" else 100, (6, 4, 5)).astype(dtypes[0])
+    given = [rng.integers(1, 9, shape).astype(dtypes[1]) for shape in others]
+    changed = np.logical_not if dtypes[0] == "?" else np.negative
+
+    def of(y: Any) -> Any:
+        return np.einsum(text, *([given[0], y] if text.startswith("i,") else [y, *given]))
+
+    expression = of(changed(cf.open(x)))
+    expected = of(changed(x))
+    got = expression.compute(budget="1MB", device="cpu")
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert len(cf.explain(expression, budget="1MB", device="cpu").passes) == 1
+
+
+def test_products_that_read_an_expression_several_times_or_add_bools_are_products() -> None:
+    x = np.random.default_rng(0).random((6, 5)) - 0.5
+    lazy = cf.open(x)
+    for made, expected in (
+        ((lazy + 1) @ np.ones((5, 2)), (x + 1) @ np.ones((5, 2))),
+        (np.einsum("ij,j->i", lazy > 0, np.ones(5, "?")), np.einsum("ij,j->i", x > 0, np.ones(5, "?"))),
+        (np.einsum("ij,i->ji", lazy + 1, np.ones(6)), (x + 1).T),
+        (np.vdot(lazy[0] * 1j, lazy[1]), np.vdot(x[0] * 1j, x[1])),
+        ((lazy + 1) @ (lazy[0] + 2), (x + 1) @ (x[0] + 2)),
+    ):
+        np.testing.assert_allclose(made.compute(device="cpu"), expected)
+    with pytest.raises(errors.ArgumentError, match="do not match"):
+        (lazy + 1) @ np.ones(4)
