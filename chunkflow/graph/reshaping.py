@@ -44,6 +44,18 @@ def reshaped(node: Node, shape: Any) -> Node:
     return interned(("reshape", held, wanted), lambda: ViewNode(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
 
 
+def unmerged(node: Node) -> Node | None:
+    """The node of which a matrix has all axes but the first as one; None of another node.
+
+    What works on each column may work on that one, whose elements need not be stored in another shape.
+    """
+    if not isinstance(node, ViewNode) or not isinstance(node.view, _Reshaped) or len(node.shape) != 2:
+        return None
+    (held,) = node.inputs
+    before = held.inputs[0] if isinstance(held, OpNode) and held.request.declare is _COPY else held
+    return before if len(before.shape) > 2 and before.shape[0] == node.shape[0] else None
+
+
 def of_same_elements(node: Node, out: Any) -> tuple[Node, Any] | None:
     """For a reshaped node that has an output in memory, the node that has the same elements, and `out` in its shape.
 
@@ -139,12 +151,15 @@ def _copied(node: Node) -> Node:
     """A node whose elements will be stored in C order, in memory or in a temporary file."""
     if isinstance(node, OpNode) and not node.aligned:
         return node
-    request = Request(declare_map(_same, {}), [Lazy(node)], Options(), shapes_only=True)
+    request = Request(_COPY, [Lazy(node)], Options(), shapes_only=True)
     return op_node(request, f"a copy of {node.name}", ("copied", node))
 
 
 def _same(block: Any) -> Any:
     return block
+
+
+_COPY = declare_map(_same, {})
 
 
 def _is_plain(node: SourceNode) -> bool:

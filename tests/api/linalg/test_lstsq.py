@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+import zarr
 
 import chunkflow as cf
 from chunkflow import errors
@@ -22,6 +26,27 @@ def test_least_squares(dtype: str, columns: int | None, degree: int) -> None:
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
     assert got[2] == expected[2]
+
+
+@pytest.mark.parametrize("is_expression", [False, True])
+@pytest.mark.parametrize("matrix", [np.vander(np.linspace(-1, 1, 20), 3), np.zeros((20, 2)), np.ones((20, 0))])
+def test_columns_that_were_further_axes_are_not_stored_as_these(
+    matrix: np.ndarray, is_expression: bool, tmp_path: Path
+) -> None:
+    b = np.random.default_rng(1).random((20, 30, 40))
+    stored = zarr.create_array(tmp_path / "b.zarr", shape=b.shape, dtype="f8", chunks=(5, 10, 40))
+    stored[...] = b
+    lazy = cf.open(tmp_path / "b.zarr") * 2 if is_expression else cf.open(tmp_path / "b.zarr")
+    b = b * 2 if is_expression else b
+    got = np.linalg.lstsq(matrix, lazy.reshape(20, -1))
+    expected = np.linalg.lstsq(matrix, b.reshape(20, -1))
+    lazies = [one for one in got[:2] if not isinstance(one, np.ndarray)]
+    run: dict[str, Any] = {"budget": "300kB", "device": "cpu"}
+    for one, other in zip(lazies, expected, strict=False):
+        np.testing.assert_allclose(one.compute(**run), other, rtol=1e-9, atol=1e-12)
+    assert [np.shape(one) for one in got[:2]] == [np.shape(one) for one in expected[:2]]
+    if matrix.any():
+        assert cf.explain(*lazies, **run).bytes_out < b.nbytes / 2
 
 
 def test_least_squares_that_are_refused() -> None:
