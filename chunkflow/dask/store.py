@@ -32,7 +32,17 @@ from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
-from chunkflow.stores import ExistingArray, Sink, Target, is_dask_array, is_new, open_source, open_target, spec_of
+from chunkflow.stores import (
+    ExistingArray,
+    NewArray,
+    Sink,
+    Target,
+    is_dask_array,
+    is_new,
+    open_source,
+    open_target,
+    spec_of,
+)
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
@@ -324,8 +334,9 @@ def _opened(
         return target.open(spec), Opened(shared, spec)
     if not is_new(place):
         if isinstance(place, np.ndarray) or not hasattr(place, "store"):
+            kind = "NewArray of a group or store" if isinstance(place, NewArray) else type(place).__name__
             raise ArgumentTypeError(
-                f"the output is a {type(place).__name__}, which other processes cannot write to: give the path of a "
+                f"the output is a {kind}, which other processes cannot write to: give the path of a "
                 ".zarr or .npy, or a zarr.Array, or an np.memmap of mode 'r+', in a place that all workers reach"
             )
         return target.open(spec), Opened(place, spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -122,6 +122,8 @@ class NewArray:
         self._check_one_of("format", (None, *OPTIONS))
         self._check_one_of("zarr_format", (None, 2, 3))
         self._check_one_of("order", (None, "C", "F"))
+        several = isinstance(self.chunks, Sequence) and not isinstance(self.chunks, str)
+        chunking.lengths(self.chunks, len(self.chunks) if several else 1)  # type: ignore[arg-type]
         if self.zarr_format == 2 and self.shards is not None:
             raise ArgumentError("shards= are of zarr's format 3, and zarr_format=2 is given: leave one of them out")
         if self.shards is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -378,3 +379,9 @@ def test_any_name_of_a_file(tmp_path: Path) -> None:
     pytest.importorskip("h5py")
     made(cf.NewArray(tmp_path / "scan.nxs", "entry/data", format="hdf5")).file.close()
     np.testing.assert_array_equal(cf.open(tmp_path / "scan.nxs").compute(device="cpu"), ROOT)
+
+
+@pytest.mark.parametrize("chunks", [(0, 3), (-2, 3), 0, "most", True, (1.5, 2), ((3, 4), 3)])
+def test_chunks_that_no_array_has_are_refused_at_once(chunks: Any) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=re.escape(f"chunks={chunks!r}")):
+        cf.NewArray("x.zarr", chunks=chunks)

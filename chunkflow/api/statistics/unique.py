@@ -244,7 +244,7 @@ def _too_many(spec: ArraySpec, number: int, held: int, room: int, enough: int) -
     return BudgetError(
         f"{spec.name} has more distinct values ({number} or more) than a quarter of the budget holds ({held}, of "
         f"{format_bytes(max(room, 0))}): raise budget=, to at least {enough} for as many as there may be, or use "
-        "histogram",
+        "histogram; cf.sort(x, axis=None) needs no room for all, and puts equal ones side by side",
         needed=enough,
         limit=max(room, 0),
         smallest=enough,
