@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
+import numpy as np
+
 from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, operation
 from chunkflow.api.rearrange.move import Flat, one_axis
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.indexing import indexed
 from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.kernels.index_notation import spanned
@@ -22,7 +25,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
 
     It follows what gives places: sorted orders, `argmax` with ``keepdims=True``, the lowest level under the ground. A
     block has lines of `arr` along the axis, whole ones if the budget holds them: places are read again for each of the
-    others' parts.
+    others' parts. Of an expression it has only what places in memory ask for, if that is at most half of the lines.
 
     Parameters
     ----------
@@ -76,6 +79,9 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
             raise ArgumentError(
                 f"indices of shape {places.shape} do not broadcast to arr of shape {shape} along axis {d}"
             )
+    if isinstance(indices, np.ndarray) and isinstance(arr, Lazy):
+        arr, indices = _those_wanted(arr, indices, along)
+        shape = spec_of(arr).shape
     names = tuple(range(len(shape)))
     line = (*names[:along], "line", *names[along + 1 :])
 
@@ -84,3 +90,15 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
         return Declared(replace(op, looked_up=frozenset({len(names)})), TakenAlong(along), axes)
 
     return Request(declare, (arr, indices), Options(**options))
+
+
+def _those_wanted(arr: Lazy, places: np.ndarray, along: int) -> tuple[Any, np.ndarray]:
+    """The lines without what no place asks for, if that is at least half, and the places in what is left."""
+    n = spec_of(arr).shape[along]
+    counted = places.astype(np.intp)
+    counted[counted < 0] += n
+    wanted = np.unique(counted)
+    if not wanted.size or 2 * len(wanted) > n or wanted[0] < 0 or wanted[-1] >= n:
+        return arr, places
+    lines = type(arr)(indexed(node_of(arr), (slice(None),) * along + (wanted,)))
+    return lines, np.searchsorted(wanted, counted)

@@ -467,3 +467,15 @@ def test_constants_are_those_that_the_dtype_holds(value: Any, dtype: str) -> Non
 def test_constants_of_another_mode_are_refused() -> None:
     with pytest.raises(cf.errors.ArgumentError, match="no meaning in mode='edge'"):
         np.pad(cf.open(np.arange(3)), 1, "edge", constant_values=9)
+
+
+@pytest.mark.parametrize("places", [np.full((1, 60), 7), np.array([[-1], [-1], [3]]), np.zeros((0, 60), "i8")])
+def test_lines_of_which_a_few_places_are_taken_are_read_there(places: np.ndarray) -> None:
+    x = np.random.default_rng(0).random((400, 60))
+    source = CountingSource(x)
+    taken = np.take_along_axis(cf.open(source), places, 0)
+    expected = np.take_along_axis(x, np.broadcast_to(places, (len(places), 60)), 0)
+    np.testing.assert_array_equal(taken.compute(device="cpu", budget="100kB"), expected)
+    assert source.bytes_read <= 2 * 60 * 8
+    with pytest.raises(errors.PlaceError, match="index 400 is out of bounds"):
+        np.take_along_axis(cf.open(x), np.full((1, 60), 400), 0).compute(device="cpu")
