@@ -97,8 +97,8 @@ def _those_wanted(arr: Lazy, places: np.ndarray, along: int) -> tuple[Any, np.nd
     n = spec_of(arr).shape[along]
     counted = places.astype(np.intp)
     counted[counted < 0] += n
-    wanted = np.unique(counted)
-    if not wanted.size or 2 * len(wanted) > n or wanted[0] < 0 or wanted[-1] >= n:
+    wanted = np.unique(counted) if counted.size else np.zeros(1, np.intp)
+    if 2 * len(wanted) > n or wanted[0] < 0 or wanted[-1] >= n:
         return arr, places
     lines = type(arr)(indexed(node_of(arr), (slice(None),) * along + (wanted,)))
     return lines, np.searchsorted(wanted, counted)
