@@ -19,7 +19,7 @@ from chunkflow.errors import PlaceError, UnsupportedError
 from chunkflow.graph.live import refuse_picked
 from chunkflow.graph.masks import counted, marked, wanted_places
 from chunkflow.graph.nodes import Lazy, Node
-from chunkflow.graph.reshaping import reshaped
+from chunkflow.graph.reshaping import before_copy, reshaped
 from chunkflow.graph.slicing import pointed, sliced, viewed
 from chunkflow.kernels.declare import declare_permuted, declare_squeezed, declare_widened
 from chunkflow.stores import is_dask_array, spec_of
@@ -160,11 +160,28 @@ def check_fits(mask: Shape, shape: Shape, at: int) -> None:
 
 def _basic(node: Node, index: ParsedIndex) -> Node:
     """Elements along each axis, without the axes of integers, and with new ones."""
-    found = sliced(node, index.cuts)
+    found = sliced(*_of_rows(node, index.cuts))
     if index.single:
         found = viewed(found, declare_squeezed(index.single), "squeeze", tuple(index.single))
     new = tuple(place for place, axis in enumerate(index.wanted) if axis is None)
     return viewed(found, declare_widened(new), "expand_dims", new) if new else found
+
+
+def _of_rows(node: Node, cuts: Sequence[AxisCut]) -> tuple[Node, Sequence[AxisCut]]:
+    """A flattened array and how it is cut, without the rows in which no wanted element lies: these are not read."""
+    before, cut = before_copy(node), cuts[0] if cuts else None
+    if before is None or len(node.shape) != 1 or not isinstance(cut, AxisSlice) or not cut.number:
+        return node, cuts
+    if len(before.shape) < 2:
+        return node, cuts
+    n, row = before.shape[0], math.prod(before.shape[1:])
+    first, last = cut.hull[0] // row, cut.hull[-1] // row + 1
+    if (first, last) == (0, n) and n > 1:
+        return node, cuts
+    rows = sliced(before, (AxisSlice(first, last - first, 1), *(AxisSlice(0, m, 1) for m in before.shape[1:])))
+    if last - first == 1:
+        rows = viewed(rows, declare_squeezed((0,)), "squeeze", (0,))
+    return _of_rows(reshaped(rows, (-1,)), (AxisSlice(cut.start - first * row, cut.number, cut.step),))
 
 
 def _advanced(node: Node, index: ParsedIndex) -> Node:

@@ -49,11 +49,17 @@ def unmerged(node: Node) -> Node | None:
 
     What works on each column may work on that one, whose elements need not be stored in another shape.
     """
-    if not isinstance(node, ViewNode) or not isinstance(node.view, _Reshaped) or len(node.shape) != 2:
+    before = before_copy(node)
+    is_merged = before is not None and len(before.shape) > len(node.shape) == 2 and before.shape[0] == node.shape[0]
+    return before if is_merged else None
+
+
+def before_copy(node: Node) -> Node | None:
+    """The node whose elements are stored to be seen in another shape; None of a node that is no such view."""
+    if not isinstance(node, ViewNode) or not isinstance(node.view, _Reshaped):
         return None
     (held,) = node.inputs
-    before = held.inputs[0] if isinstance(held, OpNode) and held.request.declare is _COPY else held
-    return before if len(before.shape) > 2 and before.shape[0] == node.shape[0] else None
+    return held.inputs[0] if isinstance(held, OpNode) and held.request.declare is _COPY else None
 
 
 def of_same_elements(node: Node, out: Any) -> tuple[Node, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -423,3 +424,31 @@ def test_a_mask_that_does_not_fit_is_not_computed(index: Any) -> None:
     with pytest.raises(IndexError):
         cf.open(X)[index(cf.open(source))]
     assert not source.reads
+
+
+@given(
+    st.tuples(st.integers(-130, 130), st.integers(-130, 130), st.sampled_from([1, 1, 2, 7, -1, -3])),
+    st.sampled_from([(120,), (10, 12), (1, 120), (4, 5, 6), (2, 3, 4, 5), (6, 1, 20)]),
+    st.booleans(),
+)
+@settings(max_examples=examples(1), deadline=None)
+def test_slices_of_flattened_arrays_read_the_rows_in_which_they_lie(
+    ends: tuple[int, int, int], shape: tuple[int, ...], changed: bool
+) -> None:
+    x = np.arange(120.0).reshape(shape)
+    source = CountingSource(x)
+    lazy = np.ravel(cf.open(source) + 1 if changed else cf.open(source))[slice(*ends)]
+    expected = np.ravel(x + 1 if changed else x)[slice(*ends)]
+    np.testing.assert_array_equal(lazy.compute(device="cpu"), expected)
+    if expected.size and ends[2] == 1:
+        row = math.prod(shape[1:]) if len(shape) > 1 else expected.size
+        rows = -(-expected.size // row) + 1
+        assert source.bytes_read <= 2 * 8 * rows * row  # twice: a trial call is among it
+
+
+def test_a_slice_of_one_row_of_a_flattened_array_goes_on_to_its_rows() -> None:
+    x = np.random.default_rng(0).random((20, 30, 40))
+    source = CountingSource(x)
+    got = np.ravel(cf.open(source) * 2)[1300:1310]
+    np.testing.assert_array_equal(got.compute(device="cpu"), np.ravel(x * 2)[1300:1310])
+    assert source.bytes_read <= 2 * 10 * 8
