@@ -67,7 +67,7 @@ def test_what_is_left_to_numpy() -> None:
 def test_integers(dtype: str, number: int, size: int) -> None:
     most = min(number, np.iinfo(dtype).max + 1)
     x = np.random.default_rng(size).integers(0, most, (size, 2)).astype(dtype)
-    for block in (x, x[::2], x[:, 1], x.T):
+    for block in (x, x[::2], x[:, 1], x.T, x.astype(x.dtype.newbyteorder())):
         np.testing.assert_array_equal(counted(block, number), np.bincount(block.reshape(-1), minlength=number))
 
 

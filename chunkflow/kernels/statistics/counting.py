@@ -24,7 +24,7 @@ def counted(places: Any, number: int) -> Any:
     Devices with arrays of their own register what does it there, in memory for the counts alone.
     """
     flat = places.reshape(-1)
-    is_plain = type(flat) is np.ndarray and flat.flags.c_contiguous
+    is_plain = type(flat) is np.ndarray and flat.flags.c_contiguous and flat.dtype.isnative
     if loops is not None and is_plain and flat.dtype.char in _COUNTED:
         counts = np.zeros(number, np.int64)
         loops.add(flat.dtype.kind, flat.itemsize, flat, counts)
