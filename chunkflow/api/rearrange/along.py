@@ -10,10 +10,11 @@ import numpy as np
 
 from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, operation
 from chunkflow.api.rearrange.move import Flat, one_axis
+from chunkflow.core.cuts import AxisCut, AxisPlaces, AxisSlice
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.indexing import indexed
 from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
+from chunkflow.graph.slicing import Slice, sliced
 from chunkflow.kernels.index_notation import spanned
 from chunkflow.kernels.taken_along import TakenAlong
 from chunkflow.stores import spec_of
@@ -25,7 +26,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
 
     It follows what gives places: sorted orders, `argmax` with ``keepdims=True``, the lowest level under the ground. A
     block has lines of `arr` along the axis, whole ones if the budget holds them: places are read again for each of the
-    others' parts. Of an expression it has only what places in memory ask for, if that is at most half of the lines.
+    others' parts. Of the lines it has only what places in memory ask for, if that is at most half of them.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
             raise ArgumentError(
                 f"indices of shape {places.shape} do not broadcast to arr of shape {shape} along axis {d}"
             )
-    if isinstance(indices, np.ndarray) and isinstance(arr, Lazy):
+    if isinstance(indices, np.ndarray):
         arr, indices = _those_wanted(arr, indices, along)
         shape = spec_of(arr).shape
     names = tuple(range(len(shape)))
@@ -92,7 +93,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
     return Request(declare, (arr, indices), Options(**options))
 
 
-def _those_wanted(arr: Lazy, places: np.ndarray, along: int) -> tuple[Any, np.ndarray]:
+def _those_wanted(arr: Any, places: np.ndarray, along: int) -> tuple[Any, np.ndarray]:
     """The lines without what no place asks for, if that is at least half, and the places in what is left."""
     n = spec_of(arr).shape[along]
     counted = places.astype(np.intp)
@@ -100,5 +101,7 @@ def _those_wanted(arr: Lazy, places: np.ndarray, along: int) -> tuple[Any, np.nd
     wanted = np.unique(counted) if counted.size else np.zeros(1, np.intp)
     if 2 * len(wanted) > n or wanted[0] < 0 or wanted[-1] >= n:
         return arr, places
-    lines = type(arr)(indexed(node_of(arr), (slice(None),) * along + (wanted,)))
+    whole = [AxisSlice(0, m, 1) for m in spec_of(arr).shape]
+    cuts: list[AxisCut] = [*whole[:along], AxisPlaces(wanted), *whole[along + 1 :]]
+    lines = type(arr)(sliced(node_of(arr), cuts)) if isinstance(arr, Lazy) else Slice([arr], tuple(cuts))
     return lines, np.searchsorted(wanted, counted)

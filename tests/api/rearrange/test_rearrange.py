@@ -477,5 +477,8 @@ def test_lines_of_which_a_few_places_are_taken_are_read_there(places: np.ndarray
     expected = np.take_along_axis(x, np.broadcast_to(places, (len(places), 60)), 0)
     np.testing.assert_array_equal(taken.compute(device="cpu", budget="100kB"), expected)
     assert source.bytes_read <= 2 * (2 * 60 * 8)  # twice: a trial call is among it
+    source = CountingSource(x)
+    np.testing.assert_array_equal(cf.take_along_axis(source, places, 0, device="cpu", budget="100kB"), expected)
+    assert source.bytes_read <= 2 * (2 * 60 * 8)
     with pytest.raises(errors.PlaceError, match="index 400 is out of bounds"):
         np.take_along_axis(cf.open(x), np.full((1, 60), 400), 0).compute(device="cpu")
