@@ -6,6 +6,7 @@ Chunks that hold no wanted element are never read.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -177,6 +178,10 @@ def _are_points(of: ArraySpec, places: np.ndarray, options: Options) -> bool:
 
 def within(indices: Any, n: int, axis: int, mode: str) -> np.ndarray:
     """Places along an axis of `n` elements, checked, or brought into the array by the mode."""
+    if isinstance(indices, str | os.PathLike):
+        raise ArgumentTypeError(
+            f"indices are the path {os.fspath(indices)!r}: open it, np.take(chunkflow.open(x), chunkflow.open(indices))"
+        )
     places = np.asarray(indices)
     if not places.size and places.dtype.kind == "f" and not hasattr(indices, "dtype"):
         places = places.astype(np.int64)

@@ -16,6 +16,7 @@ from support.devices import same
 from support.examples import examples
 
 import chunkflow as cf
+from chunkflow import errors
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, shape_of
 from chunkflow.stores import Source, open_source
@@ -306,3 +307,8 @@ def test_elements_of_a_flattened_array_need_no_budget_for_a_row_of_chunks(
     for wanted in (places, np.sort(places % x.size), places.reshape(20, 15), places[0]):
         same(cf.take(stored, wanted, budget=budget, device="cpu"), np.take(x, wanted))
     same(cf.compress(condition, stored, budget=budget, device="cpu"), np.compress(condition, x))
+
+
+def test_indices_that_are_a_path_are_to_be_opened() -> None:
+    with pytest.raises(errors.ArgumentTypeError, match=r"path 'places\.zarr'.*chunkflow\.open\(indices\)"):
+        cf.take(np.arange(9.0), "places.zarr", device="cpu")
