@@ -122,13 +122,14 @@ def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None 
     sides = planes.length, planes.stride, rows.length, rows.stride, layout.length
     found = []
     for one in what:
-        sums = np.zeros(held)
+        sums = np.empty(held)
         for number, index in enumerate(itertools.product(*(range(group.length) for group in lead))):
             at = x.ctypes.data + sum(i * group.stride for i, group in zip(index, lead, strict=True))
             place = number * math.prod(held[-2:]) * sums.itemsize
             to, mean = sums.ctypes.data + place, 0 if means is None else means.ctypes.data + place
             loops.add(one, x.itemsize, layout.along, at, *sides, to, mean)
-        found.append(np.add.reduce(sums, axis=layout.left).reshape(shape).transpose(back))
+        whole_sums = np.add.reduce(sums, axis=layout.left) if layout.left else sums
+        found.append(whole_sums.reshape(shape).transpose(back))
     return found
 
 

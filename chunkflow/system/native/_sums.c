@@ -51,7 +51,7 @@ static double folded(double *v) {
         }                                                                                                              \
     }
 
-/* Add rows of n elements to sums; each of these may have a mean. */
+/* Rows of n elements, added to one another; each of the sums may have a mean. */
 #define COLUMNS(NAME, T, TERM)                                                                                         \
     static void columns_##NAME(const char *at, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, double *out,             \
                                const double *means) {                                                                  \
@@ -60,6 +60,7 @@ static double folded(double *v) {
             double *restrict sums = out + begin;                                                                       \
             const double *restrict mean = means ? means + begin : means;                                               \
             const char *here = at + begin * (ptrdiff_t)sizeof(T);                                                      \
+            for (ptrdiff_t k = 0; k < number; k++) sums[k] = 0;                                                        \
             (void)mean;                                                                                                \
             for (; row + 4 <= rows; row += 4) {                                                                        \
                 const T *restrict a = (const T *)(here + row * stride), *restrict b = (const T *)((char *)a + stride); \
@@ -116,7 +117,7 @@ static PyObject *py_add(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"add", py_add, METH_VARARGS, "Sums of rows, or of columns to which these are added; of squares from means."},
+    {"add", py_add, METH_VARARGS, "Sums along rows, or of rows; of elements, or of differences and squares from means."},
     {NULL, NULL, 0, NULL},
 };
 
