@@ -19,6 +19,9 @@ from chunkflow.kernels.index_notation import spanned
 from chunkflow.kernels.taken_along import TakenAlong
 from chunkflow.stores import spec_of
 
+FEW = 1 << 10
+"""Places along an axis that lines are reduced to: these are held, beside the budget's blocks."""
+
 
 @operation
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Unpack[RunOptions]) -> Request:
@@ -26,7 +29,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
 
     It follows what gives places: sorted orders, `argmax` with ``keepdims=True``, the lowest level under the ground. A
     block has lines of `arr` along the axis, whole ones if the budget holds them: places are read again for each of the
-    others' parts. Of the lines it has only what places in memory ask for, if that is at most half of them.
+    others' parts. Of the lines it has only what places in memory ask for, if these are a thousand at most.
 
     Parameters
     ----------
@@ -94,12 +97,12 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, **options: Un
 
 
 def _those_wanted(arr: Any, places: np.ndarray, along: int) -> tuple[Any, np.ndarray]:
-    """The lines without what no place asks for, if that is at least half, and the places in what is left."""
+    """The lines without what no place asks for, if they ask for little, and the places in what is left."""
     n = spec_of(arr).shape[along]
     counted = places.astype(np.intp)
     counted[counted < 0] += n
     wanted = np.unique(counted) if counted.size else np.zeros(1, np.intp)
-    if 2 * len(wanted) > n or wanted[0] < 0 or wanted[-1] >= n:
+    if len(wanted) > min(FEW, n // 2) or wanted[0] < 0 or wanted[-1] >= n:
         return arr, places
     whole = [AxisSlice(0, m, 1) for m in spec_of(arr).shape]
     cuts: list[AxisCut] = [*whole[:along], AxisPlaces(wanted), *whole[along + 1 :]]
