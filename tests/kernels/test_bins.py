@@ -60,6 +60,7 @@ def test_what_is_left_to_numpy() -> None:
     for wrong in ([0.0, np.inf], [0.0], [np.nan, 1.0], [2**53 + 1, 2**53 + 3]):
         assert in_bins(x, np.array(wrong), alike=False) is None
     assert in_bins(x, np.linspace(0, 1, 1 << 17), alike=True) is None
+    assert in_bins(x, edges.astype(np.longdouble), alike=False) is None
 
 
 @given(st.sampled_from(["u1", "u2", "u4", "u8", "i8", "i4"]), st.sampled_from([1, 7, 200, 5000]), st.integers(0, 900))

@@ -29,7 +29,7 @@ def counted(places: Any, number: int) -> Any:
         counts = np.zeros(number, np.int64)
         loops.add(flat.dtype.kind, flat.itemsize, flat, counts)
         return counts
-    return np.bincount(places.reshape(-1).astype(np.intp, copy=False), minlength=number)
+    return np.bincount(flat.astype(np.intp, copy=False), minlength=number)
 
 
 def in_bins(x: np.ndarray, edges: np.ndarray, *, alike: bool) -> np.ndarray | None:
@@ -45,22 +45,28 @@ def in_bins(x: np.ndarray, edges: np.ndarray, *, alike: bool) -> np.ndarray | No
         return None
     wide = edges.astype("f8")
     steps = np.diff(wide)
-    exact = edges.dtype.kind == "f" or bool((np.abs(wide) < 2**53).all())
+    exact = edges.dtype.char in "efd" if edges.dtype.kind == "f" else bool((np.abs(wide) < 2**53).all())
     if not exact or not np.isfinite(wide).all() or not (steps >= 0).all() or (alike and not (steps > 0).all()):
         return None
     if alike and len(steps) > ALIKE:
         return None
+    if x.dtype.kind in "iu" and x.itemsize <= 2 and x.size > 1 << 8 * x.itemsize:
+        return _by_value(x, wide)
     counts = np.zeros(len(steps), np.int64)
-    if x.dtype.kind in "iu" and x.itemsize <= 2 and x.size > 1 << 8 * x.itemsize:  # each value is looked up once
-        each = np.arange(1 << 8 * x.itemsize).astype(f"u{x.itemsize}")
-        times = counted(np.ascontiguousarray(x).view(each.dtype), len(each))
-        values = each.view(x.dtype).astype("f8")
-        within = (values >= wide[0]) & (values <= wide[-1])
-        places = np.minimum(np.searchsorted(wide, values[within], "right") - 1, len(steps) - 1)
-        np.add.at(counts, places, times[within])
-        return counts
     scale = len(steps) / (wide[-1] - wide[0]) if alike else 0.0
     loops.add(x.dtype.kind, x.itemsize, np.ascontiguousarray(x), counts, wide, scale if np.isfinite(scale) else 0.0)
+    return counts
+
+
+def _by_value(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """The same of short integers, of which each value is looked up once: how often it comes is counted before."""
+    each = np.arange(1 << 8 * x.itemsize).astype(f"u{x.itemsize}")
+    times = counted(np.ascontiguousarray(x).view(each.dtype), len(each))
+    values = each.view(x.dtype).astype("f8")
+    within = (values >= edges[0]) & (values <= edges[-1])
+    places = np.minimum(np.searchsorted(edges, values[within], "right") - 1, len(edges) - 2)
+    counts = np.zeros(len(edges) - 1, np.int64)
+    np.add.at(counts, places, times[within])
     return counts
 
 
