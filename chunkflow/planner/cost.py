@@ -94,8 +94,9 @@ def estimate(
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": written(machine, traffic, lanes) + traffic.encode / (machine.encode * encoders),
     }
+    # Lanes wait for one another where chunks are found and opened, which Python does.
+    stages["read"] += handling * (1 if machine.staged else lanes)
     if machine.staged:
-        stages["read"] += handling
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download
         if unpacking:
@@ -110,7 +111,7 @@ def estimate(
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
-        seconds = total / lanes * ragged(rows, lanes) + handed + handling  # of which lanes wait for one another
+        seconds = total / lanes * ragged(rows, lanes) + handed
         return Estimate(seconds, stages, seconds, handed)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:

@@ -67,8 +67,9 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     threads_in = _threads(machine, share_in)
     load = _ring(staged_in, machine, problem.budget, threads_in, loads=True)
     store = _ring(staged_out, machine, problem.budget, _threads(machine, share_out))
-    # Large chunks take so much memory that few are read at once.
-    few = load is not None and any(cut.through for cut in candidate.cuts_in)
+    # Each chunk is decoded by one thread, and few of them are at work where buffers or pieces are few.
+    coded = any(spec.chunks is not None and not spec.storage.raw for spec in problem.operands)
+    few = load is not None and (coded or any(cut.through for cut in candidate.cuts_in))
     return Rings(load, store, load.threads / threads_in if load and few else 1.0)
 
 

@@ -426,7 +426,7 @@ def test_all_slots_of_a_lane_that_a_file_is_read_into_stay_in_the_cache() -> Non
 
 def test_what_chunks_take_beside_their_bytes_is_predicted() -> None:
     x = spec((512, 512), chunks=(64, 512))
-    machine = replace(NumpyDevice().machine, lanes=2, depths=(4, 2, 1))
+    machine = replace(NumpyDevice().machine, lanes=2, depths=(4, 2, 1), handling=0.0)
     op = nest([x.shape], [0, 1])
     problem = PlanProblem(op, (x,), (), machine, 1 << 30, 0.0, 0, frozenset(), (0, 1))
     slower = replace(problem, machine=replace(machine, handling=1e-3))
@@ -759,10 +759,23 @@ def test_only_pieces_of_short_or_many_rows_land() -> None:
     wrapped = make_plan(halo(shape, "periodic"), [x], [x], GPU, 100_000_000)
     assert wrapped.ring_in is not None
     assert wrapped.ring_in.scratch > 0  # for the single elements from the other end of each row
-    for chunks in ((64, 64, 64), (128, 16, 512)):
-        chunked = make_plan(elementwise(shape), [spec(shape, chunks=chunks)], [x], GPU, 100_000_000)
+    for chunks, block in (((64, 64, 64), (64, 64, 768)), ((128, 16, 512), (64, 16, 2048))):
+        chunked = make_plan(elementwise(shape), [spec(shape, chunks=chunks)], [x], GPU, 100_000_000, block=block)
         assert chunked.ring_in is not None
         assert chunked.ring_in.scratch > 0
+
+
+@pytest.mark.parametrize(("chunks", "block"), [((64, 64, 64), (64, 64, 768)), ((128, 16, 512), (64, 16, 2048))])
+def test_blocks_are_such_that_several_threads_decode(chunks: tuple[int, ...], block: tuple[int, ...]) -> None:
+    shape = (64, 512, 2048)
+    x = spec(shape, chunks=chunks)
+    plan = make_plan(elementwise(shape), [x], [x], GPU, 100_000_000)
+    assert plan.ring_in is not None
+    assert plan.ring_in.threads >= 4
+    alone = make_plan(elementwise(shape), [x], [x], GPU, 100_000_000, block=block)
+    assert alone.ring_in is not None
+    assert alone.ring_in.threads < plan.ring_in.threads, "pieces that land take the room of the others"
+    assert alone.estimate.stages["read"] > 2 * plan.estimate.stages["read"]
 
 
 def test_a_landing_place_takes_whatever_lands() -> None:

@@ -1,31 +1,20 @@
 """Why a run took as long as it did: the stage that bounds it, causes with their figures, and what changes would bring.
 
 Causes are told by what was seen of the run, its spans, the process's and the machine's processor time, and by its plan.
-What other budgets and chunks would bring is planned anew. What the model does not know counts in both: up to some
-waiting at each block it is due to their number, and the rest of the run's time is scaled by the ratio of the two plans'
-predictions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from chunkflow.core.machine import Machine
 from chunkflow.core.markup import Printed
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
-from chunkflow.errors import ChunkflowError
-from chunkflow.planner.plan import Plan
+from chunkflow.engine.observe.seen import Seen
+from chunkflow.engine.observe.what_if import WAITING, WhatIf, what_ifs
 from chunkflow.system.host import cores
-
-Replan = Callable[..., Plan]
-"""``replan(budget, specs=..., machine=...)`` plans the run again; operands and rates are the run's own by default."""
-
-LEAST = 0.15
-"""Share of a run that a cause has to explain."""
 
 SMALL_CHUNK, HANDLING = 256 << 10, 40e-6
 """Bytes of a small chunk, and seconds that a chunk costs besides its bytes where that was not measured."""
@@ -36,62 +25,8 @@ SLOW_CODEC = 1e9
 SLOW_LINK = 12e9
 """Bytes per second below which a link is slow: a PCIe slot of the fourth generation gives twice as many."""
 
-WAITING = 250e-6
-"""Seconds that threads wait for one another at each small block, which the model does not know."""
-
-SHORT = 0.2
-"""Share of that waiting beyond which the spans of stages are of no use: threads wait in all of them."""
-
-STARTING = 8e-3
-"""Seconds that a run on a device of its own takes before its first block and after its last one, where it took so much
-more than predicted."""
-
 NEW_PAGES = 2e9
 """Bytes per second at which a core is given memory that it has not used, where that was not measured."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What was seen of a run.
-
-    Attributes
-    ----------
-    plan : Plan
-    seconds : float
-    busy, spent, moved : mapping
-        Of each stage the seconds in which anybody was in it, the sum of all threads' seconds, and the bytes.
-    processor : float
-        Seconds of the processor that this process took, in all threads.
-    others : float
-        Those that other processes took meanwhile.
-    cores : int
-    cold : int
-        Bytes of the files that were not in memory before.
-    replan : callable, optional
-    elsewhere : callable, optional
-        Gives the machine of another device, and its name; None if there is none.
-    """
-
-    plan: Plan
-    seconds: float
-    busy: Mapping[str, float]
-    spent: Mapping[str, float]
-    moved: Mapping[str, int]
-    processor: float
-    others: float = 0.0
-    cores: int = 1
-    cold: int = 0
-    replan: Replan | None = None
-    elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
-
-    @property
-    def bound_by(self) -> str:
-        """The busiest stage."""
-        return max(self.busy, key=lambda name: self.busy[name], default="nothing")
-
-    def lasts(self, seconds: float) -> bool:
-        """Whether so many seconds are a large part of the run."""
-        return seconds >= LEAST * self.seconds
 
 
 @dataclass(frozen=True)
@@ -101,14 +36,6 @@ class Cause:
     name: str
     seen: str
     remedy: str
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """The seconds that the run would take after a change, as far as plans can tell."""
-
-    change: str
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -155,7 +82,7 @@ def advised(run: Seen) -> Advice:
     moved = run.moved.get(stage, 0)
     roofline = moved / busy / known if moved and busy and known else None
     causes = tuple([cause for of in CAUSES if (cause := of(run)) is not None])
-    return Advice(run.seconds, stage, busy / max(run.seconds, 1e-9), roofline, causes, tuple(_what_ifs(run)))
+    return Advice(run.seconds, stage, busy / max(run.seconds, 1e-9), roofline, causes, tuple(what_ifs(run)))
 
 
 # -- Causes ------------------------------------------------------------------------------------------------------------
@@ -191,7 +118,7 @@ def _small_chunks(run: Seen) -> Cause | None:
     arrays = [*run.plan.operands, *run.plan.outputs]
     for spec in sorted(arrays, key=_number_of_chunks, reverse=True):
         nbytes = math.prod(spec.chunks or ()) * spec.dtype.itemsize
-        seconds = _number_of_chunks(spec) * (run.plan.machine.handling or HANDLING) / max(run.plan.lanes, 1)
+        seconds = _number_of_chunks(spec) * (run.plan.machine.handling or HANDLING)  # one at a time: in Python
         if spec.chunks is not None and nbytes < SMALL_CHUNK and run.lasts(seconds):
             return Cause(
                 "small chunks",
@@ -357,95 +284,3 @@ CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
     _new_pages,
 )
 """What is looked for. Each gives a cause where it was seen."""
-
-
-# -- What changes would bring ------------------------------------------------------------------------------------------
-
-
-def _what_ifs(run: Seen) -> Iterator[WhatIf]:
-    """Changes that would save a tenth and more."""
-    plan = run.plan
-    if run.replan is None or not len(plan.grid):
-        return
-    changes: dict[str, Callable[[], Plan]] = {}
-    for times in (4, 16):
-        budget = plan.budget * times
-        changes[f"a budget of {format_bytes(budget)}"] = lambda budget=budget: run.replan(budget)  # type: ignore[misc]
-    chunked = [i for i, spec in enumerate(plan.operands) if spec.chunks is not None]
-    if chunked:
-        specs = [
-            replace(spec, chunks=tuple(min(n, s) for n, s in zip(spec.shape, plan.slot_shape(i), strict=True)))
-            if i in chunked
-            else spec
-            for i, spec in enumerate(plan.operands)
-        ]
-        changes[f"chunks of {specs[chunked[0]].chunks}"] = lambda: run.replan(plan.budget, specs=specs)  # type: ignore[misc]
-    encoded = [i for i in chunked if not plan.operands[i].storage.raw]
-    if encoded:
-        bare = [s.with_storage(raw=True, codec="") if i in encoded else s for i, s in enumerate(plan.operands)]
-        changes["chunks that are stored unencoded"] = lambda: run.replan(plan.budget, specs=bare)  # type: ignore[misc]
-    if run.elsewhere is not None and (there := run.elsewhere()) is not None:
-        changes[f"device={there[0]!r}"] = lambda: run.replan(plan.budget, machine=there[1])  # type: ignore[misc]
-    found = []
-    for change, again in changes.items():
-        with suppress(ChunkflowError):
-            found.append(WhatIf(change, _seconds(run, again())))
-    found.sort(key=lambda each: each.seconds)
-    least = math.inf
-    for each in found:
-        if each.seconds < 0.9 * run.seconds and each.seconds < least:
-            yield each
-            least = each.seconds
-
-
-def _seconds(run: Seen, other: Plan) -> float:
-    """How long another plan would take: by the ratio of the predictions, but for what is known to follow others."""
-    plan, ratio = run.plan, other.estimate.seconds / max(run.plan.estimate.seconds, 1e-12)
-    if other.machine != plan.machine:
-        return run.seconds * ratio
-    waiting = min(max(run.seconds - plan.estimate.seconds, 0.0), WAITING * len(plan.grid))
-    lasts = run.seconds - waiting
-    if plan.machine.staged and plan.traffic.decode and run.bound_by == "read":
-        lasts = _by_overlapping_stages(run, other, lasts)
-    elif plan.machine.staged or waiting > SHORT * run.seconds:
-        lasts *= ratio
-    else:
-        lasts = _by_stages(run, other, lasts)
-    return lasts + waiting * len(other.grid) / len(plan.grid)
-
-
-def _by_overlapping_stages(run: Seen, other: Plan, seconds: float) -> float:
-    """How long another plan takes where stages overlap, if this one took so many seconds, as it had to decode."""
-    known, then = run.plan.estimate, other.estimate
-    busiest, busiest_then = (max(estimate.stages.values()) for estimate in (known, then))
-    fixed = min(STARTING, max(seconds - known.seconds, 0.0))
-    stages = then.stages | {"read": _read(run, other, seconds - fixed - (known.seconds - busiest))}
-    return fixed + then.seconds - busiest_then + max(stages.values())
-
-
-def _read(run: Seen, other: Plan, seconds: float) -> float:
-    """Seconds in which another plan reads if this one took so many, where decoding is slower than predicted."""
-    known, then = run.plan.estimate.stages["read"], other.estimate.stages["read"]
-    bare, bare_then = (plan.traffic.read / plan.machine.read for plan in (run.plan, other))
-    coding = known - bare
-    if run.plan.traffic.decode and coding > 0:
-        return bare_then + (then - bare_then) * max(seconds - bare, 0.0) / coding
-    return then * seconds / known
-
-
-def _by_stages(run: Seen, other: Plan, seconds: float) -> float:
-    """How long another plan takes if this one takes so many seconds: what is in none of the stages stays as it is.
-
-    Each stage is as much slower than predicted as it was seen to be.
-    """
-    known, would = run.plan.estimate.stages, dict(other.estimate.stages)
-    lasted = sum(run.spent.values())
-    if "read" in run.spent and known["read"]:
-        would["read"] = _read(run, other, run.spent["read"])
-    for stage in ("compute", "write"):
-        if stage in run.spent and known[stage]:
-            would[stage] *= run.spent[stage] / known[stage]
-    predicted = other.estimate
-    overlapped = (predicted.seconds - predicted.handed) / max(sum(predicted.stages.values()), 1e-12)
-    fixed = max(seconds - lasted / max(run.plan.lanes, 1), 0.0)
-    return sum(would.values()) * overlapped + predicted.handed + fixed

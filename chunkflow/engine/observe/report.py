@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from chunkflow.core import markup
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.observe.advice import Advice, Seen, advised
+from chunkflow.engine.observe.advice import Advice, advised
+from chunkflow.engine.observe.seen import Seen
 from chunkflow.engine.trace import Stage
 from chunkflow.errors import ChunkflowError
 

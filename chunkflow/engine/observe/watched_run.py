@@ -11,8 +11,8 @@ from functools import partial
 from chunkflow.core.machine import Machine
 from chunkflow.devices import resolve
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.observe.advice import Seen
 from chunkflow.engine.observe.busy import Busy
+from chunkflow.engine.observe.seen import Seen
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Stage
 from chunkflow.errors import ChunkflowError

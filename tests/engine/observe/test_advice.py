@@ -18,7 +18,8 @@ import chunkflow as cf
 from chunkflow.core.machine import Decoding
 from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.spec import ArraySpec, Storage
-from chunkflow.engine.observe.advice import Seen, advised
+from chunkflow.engine.observe.advice import advised
+from chunkflow.engine.observe.seen import Seen
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 

@@ -1,0 +1,59 @@
+"""What was seen of a run that has ended, as far as advice on it needs that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from chunkflow.core.machine import Machine
+from chunkflow.planner.plan import Plan
+
+Replan = Callable[..., Plan]
+"""``replan(budget, specs=..., machine=...)`` plans the run again; operands and rates are the run's own by default."""
+
+LEAST = 0.15
+"""Share of a run that a cause has to explain."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a run.
+
+    Attributes
+    ----------
+    plan : Plan
+    seconds : float
+    busy, spent, moved : mapping
+        Of each stage the seconds in which anybody was in it, the sum of all threads' seconds, and the bytes.
+    processor : float
+        Seconds of the processor that this process took, in all threads.
+    others : float
+        Those that other processes took meanwhile.
+    cores : int
+    cold : int
+        Bytes of the files that were not in memory before.
+    replan : callable, optional
+    elsewhere : callable, optional
+        Gives the machine of another device, and its name; None if there is none.
+    """
+
+    plan: Plan
+    seconds: float
+    busy: Mapping[str, float]
+    spent: Mapping[str, float]
+    moved: Mapping[str, int]
+    processor: float
+    others: float = 0.0
+    cores: int = 1
+    cold: int = 0
+    replan: Replan | None = None
+    elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
+
+    @property
+    def bound_by(self) -> str:
+        """The busiest stage."""
+        return max(self.busy, key=lambda name: self.busy[name], default="nothing")
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether so many seconds are a large part of the run."""
+        return seconds >= LEAST * self.seconds
