@@ -89,7 +89,11 @@ ROWS: dict[str, Row] = {
     "remote": _on_cpu("zarr behind a slow server to sum", "32 requests", "-", "dask, zarr", 0.25, latency=0.05),
     "cluster": _on_cpu("map, sum, stencil on worker processes", "-", FASTER, "dask", 0.5, workers=2, plane=512),
     "advice": Row(
-        "faults that are planted, and whether advice names them", "-", "all; what-ifs within 25 %", "-", gib=0.125
+        "faults that are planted, and whether advice names them",
+        "-",
+        "all; what-ifs within 25 %",
+        "-",
+        gib=0.125,
     ),
     "accuracy": _on_cpu("errors of float32 sums, means, variances", "exact arithmetic", "-", "NumPy", 1e8 / 2**28),
 }

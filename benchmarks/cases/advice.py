@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -87,14 +88,17 @@ def faults(bench: Bench) -> dict[str, Fault]:
 
     along = stored("along", x, (planes[0], side, side))
     gzip = stored("gzip", x, (max(1, side // 16), side // 4, side), compressors=zarr.codecs.GzipCodec())
+    small = stored("small", x[: side // 4], (8, 16, 16), compressors=None)
     whole = stored("whole", x, x.shape, compressors=zarr.codecs.GzipCodec(level=1))
-    np.save(f"{place}/cold.npy", np.concatenate([x] * 4))
+    disk = tempfile.TemporaryDirectory(dir="/var/tmp")  # the directory may be in memory
+    np.save(f"{disk.name}/cold.npy", np.concatenate([x] * 4))
 
-    def evicted(source: str, **keywords: Any) -> Any:
-        with open(source, "rb") as file:
+    def evicted(source: tempfile.TemporaryDirectory[str], **keywords: Any) -> Any:
+        path = f"{source.name}/cold.npy"
+        with open(path, "rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        return cf.sum(source, **keywords)
+        return cf.sum(path, **keywords)
 
     def among_others(source: Any, **keywords: Any) -> Any:
         with _others(len(os.sched_getaffinity(0))):
@@ -108,16 +112,14 @@ def faults(bench: Bench) -> dict[str, Fault]:
             x,
             {"out": out, "dtype": "f4", "workspace": 8, "chunks": planes},
         ),
-        "small chunks": Fault(
-            "small chunks", cf.sum, stored("small", x[: side // 4], (8, 16, 16), compressors=None), {}
-        ),
+        "small chunks": Fault("small chunks", cf.sum, small, {}),
         "chunks across the blocks": Fault(
             "chunks lie across the blocks",
             partial(cf.map, np.tanh),
             stored("across", x, (side, side // 4, side // 4)),
             {"chunks": planes, "budget": x.nbytes // 3, **root},
         ),
-        "a cold file": Fault("the files were not in memory", evicted, f"{place}/cold.npy", {}),
+        "a cold file": Fault("the files were not in memory", evicted, disk, {}),
         "a slow codec": Fault("decoding takes long", cf.sum, gzip, {}),
         "halos of small blocks": Fault(
             "elements are read again", overlap, along, {"depth": planes[0], "budget": x.nbytes // 2, **root}

@@ -32,7 +32,7 @@ def gpu() -> Machine:
         create=5e9,
         separate=20e9,
         fresh=5e9,
-        handling=15e-6,  # other threads wait so long for Python's lock
+        handling=60e-6,  # Python opens them: seen with a dozen threads
         multiply=2.8e13,
         accumulates=True,
     )

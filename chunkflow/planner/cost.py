@@ -46,13 +46,15 @@ class Traffic:
 class Estimate:
     """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage.
 
-    `handed` are those of the first that blocks cost besides, however small they are.
+    `handed` are those of the first that blocks cost besides, however small they are. `coding` are those in which
+    chunks are found and decoded, of the stage that reads.
     """
 
     seconds: float
     stages: dict[str, float]
     hidden: float
     handed: float = 0.0
+    coding: float = 0.0
 
     @property
     def bound_by(self) -> str:
@@ -89,13 +91,13 @@ def estimate(
     """
     rows = max(blocks if rows is None else rows, 1)
     lanes = min(machine.lanes, depth, rows)
+    # Lanes wait for one another where chunks are found and opened, which Python does.
+    coding = traffic.decode / (machine.decode * decoders) + handling * (1 if machine.staged else lanes)
     stages = {
-        "read": waits + traffic.read / (machine.read * min(decoders, 1)) + traffic.decode / (machine.decode * decoders),
+        "read": waits + traffic.read / (machine.read * min(decoders, 1)) + coding,
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": written(machine, traffic, lanes) + traffic.encode / (machine.encode * encoders),
     }
-    # Lanes wait for one another where chunks are found and opened, which Python does.
-    stages["read"] += handling * (1 if machine.staged else lanes)
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download
@@ -112,7 +114,7 @@ def estimate(
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         seconds = total / lanes * ragged(rows, lanes) + handed
-        return Estimate(seconds, stages, seconds, handed)
+        return Estimate(seconds, stages, seconds, handed, coding)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:
         shares["read"] = shares["upload"] = traffic.first / traffic.upload
@@ -125,7 +127,7 @@ def estimate(
     slots = max(depth, 2) if unpacking else depth
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     handed = blocks * (PANEL if work else machine.overhead)
-    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed, handed)
+    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed, handed, coding)
 
 
 def written(machine: Machine, traffic: Traffic, lanes: int) -> float:

@@ -96,11 +96,14 @@ class Candidate:
         # How the device decodes operands; none that the host decodes.
         self.batches = {i: batch_of(*arrays[i], block, op.extents, machine) for i in problem.unpacked}
         whole = [keeps_whole(s.chunks, o.axes, block, op.extents) for s, o in arrays]
-        self.cuts_in = tuple(
-            [cut_of(s, machine, strict=False, batch=self.batches.get(i), whole=whole[i]) for i, s in enumerate(specs)]
-        )
-        self.cuts_out = tuple([cut_of(s, machine, strict=True, whole=True) for s in outputs])
         self.shapes_in, self.shapes_out = ([o.shape(block) for o in sides] for sides in (op.operands, op.outputs))
+        of_operands = enumerate(zip(specs, self.shapes_in, whole, strict=True))
+        self.cuts_in = tuple(
+            [cut_of(s, machine, n, strict=False, batch=self.batches.get(i), whole=w) for i, (s, n, w) in of_operands]
+        )
+        self.cuts_out = tuple(
+            [cut_of(s, machine, n, strict=True, whole=True) for s, n in zip(outputs, self.shapes_out, strict=True)]
+        )
         self.bytes_in, self.bytes_out = block_bytes(self.shapes_in, specs), block_bytes(self.shapes_out, outputs)
         self.held_bytes = sum(self.bytes_in) + sum(self.bytes_out)
         self.kept_bytes = op.holds(block)  # between blocks, by a lane

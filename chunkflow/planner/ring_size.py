@@ -67,10 +67,23 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     threads_in = _threads(machine, share_in)
     load = _ring(staged_in, machine, problem.budget, threads_in, loads=True)
     store = _ring(staged_out, machine, problem.budget, _threads(machine, share_out))
-    # Each chunk is decoded by one thread, and few of them are at work where buffers or pieces are few.
-    coded = any(spec.chunks is not None and not spec.storage.raw for spec in problem.operands)
-    few = load is not None and (coded or any(cut.through for cut in candidate.cuts_in))
-    return Rings(load, store, load.threads / threads_in if load and few else 1.0)
+    return Rings(load, store, min(load.threads, _at_once(candidate, staged_in)) / threads_in if load else 1.0)
+
+
+def _at_once(candidate: Candidate, arrays: Sequence[_Staged]) -> float:
+    """Pieces of chunks that there is a place for at once: a thread reads one, and blocks are read into free slots.
+
+    As many as ever where no array has chunks: threads share what they read then.
+    """
+    if all(spec.chunks is None for spec, *_ in arrays):
+        return math.inf
+    number = sum(_pieces(cut, shape) for _, cut, shape, *_ in arrays)
+    return number * max(min(candidate.depth - 1, candidate.blocks), 1)
+
+
+def _pieces(cut: Cut, shape: Shape) -> int:
+    """Pieces of a block."""
+    return math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
 
 
 def _threads(machine: Machine, share: float) -> int:
@@ -107,7 +120,7 @@ def _ring(
             if nbytes > through:
                 room, nbytes = max(room, nbytes), through
         largest = max(largest, nbytes)
-        pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
+        pieces += blocks * _pieces(cut, shape)
         if scattered or not contiguous(box, shape, cut.order):
             landing = landing or short_rows or cut.lands(box, shape, spec.dtype.itemsize)
     limit = machine.host_limit

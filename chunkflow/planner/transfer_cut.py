@@ -77,8 +77,16 @@ class Cut:
         return len(shape) > 3 or many or sides[-1] * itemsize < pieces.LEAST_ROW
 
 
-def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool) -> Cut:
-    """Pieces of about the machine's size that keep the array's chunks whole.
+SMALL = 256 << 10
+"""Bytes of a piece, below which more threads bring no more: Python takes as long for one as its decoder."""
+
+
+def cut_of(
+    spec: ArraySpec, machine: Machine, shape: Shape, *, strict: bool, batch: Batch | None = None, whole: bool
+) -> Cut:
+    """Pieces of blocks of `shape`: of about the machine's size, or of a thread's share of a block that is decoded.
+
+    They keep the array's chunks whole.
 
     A sink's chunks must stay whole, and so must a source's that are to be decoded: large ones go through the ring in
     parts. Of those that are files as they are parts are read. `whole` says whether blocks have whole chunks.
@@ -96,6 +104,8 @@ def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | No
         limit = min(piece, spec.size // FETCHERS) if spec.storage.sharded else 1
     elif spec.storage.separate and whole and 0 < machine.apart <= size * itemsize:
         limit = 1
+    elif machine.staged and not strict and not spec.storage.raw:
+        limit = min(piece, max(math.prod(shape) // machine.threads, SMALL // itemsize))
     return Cut(spec.order, max(limit, size), spec.chunks, batch, through=piece if large else 0)
 
 

@@ -82,7 +82,11 @@ def advised(run: Seen) -> Advice:
     moved = run.moved.get(stage, 0)
     roofline = moved / busy / known if moved and busy and known else None
     causes = tuple([cause for of in CAUSES if (cause := of(run)) is not None])
-    return Advice(run.seconds, stage, busy / max(run.seconds, 1e-9), roofline, causes, tuple(what_ifs(run)))
+    # What processes of others or Python's lock hold up says nothing of other devices.
+    elsewhere = _busy_elsewhere(run) is None and _waits_for_the_lock(run) is None
+    return Advice(
+        run.seconds, stage, busy / max(run.seconds, 1e-9), roofline, causes, tuple(what_ifs(run, elsewhere=elsewhere))
+    )
 
 
 # -- Causes ------------------------------------------------------------------------------------------------------------

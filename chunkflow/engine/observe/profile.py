@@ -77,14 +77,16 @@ class Profile(Observer):
             scope.__exit__(*exc)
 
     def started(self, plan: Any, run: Any = None) -> None:
-        now = time.perf_counter()
         with self._lock:
+            watched = WatchedRun.begun(plan, run) if len(self._passes) < RUNS_KEPT else None
+            now = time.perf_counter()
+            if watched is not None:
+                watched.start = now
+                self._passes.append(watched)
             if self._open == 0:
                 self._since = now
             self._open += 1
             self._runs += 1
-            if len(self._passes) < RUNS_KEPT:
-                self._passes.append(WatchedRun.begun(plan, run, now))
 
     def span(
         self, stage: Stage, start: float, stop: float, nbytes: int, block: int | None = None, lane: int | None = None

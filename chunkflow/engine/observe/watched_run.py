@@ -44,9 +44,9 @@ class WatchedRun:
     all_processes: float = 0.0
 
     @classmethod
-    def begun(cls, plan: Plan, run: Prepared | None, now: float) -> WatchedRun:
-        """A run that begins now."""
-        found = cls(plan, now)
+    def begun(cls, plan: Plan, run: Prepared | None) -> WatchedRun:
+        """A run that is to begin. To ask what is in memory takes a while for many files."""
+        found = cls(plan, 0.0)
         if run is not None:
             found.replan, found.elsewhere = run.replan, partial(_other_than, run.device)
             with suppress(Exception):  # the run itself will raise this error

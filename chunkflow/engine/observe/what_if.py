@@ -44,16 +44,30 @@ class WhatIf:
     keywords: Mapping[str, Any]
 
 
-def what_ifs(run: Seen) -> Iterator[WhatIf]:
-    """Changes that would save a tenth and more, the best one first."""
+def what_ifs(run: Seen, *, elsewhere: bool = True) -> Iterator[WhatIf]:
+    """Changes that would save a tenth and more, the best one first; with other devices if `elsewhere`.
+
+    Another device has to halve the time: how fast it is was not seen.
+    """
     if run.replan is None or not len(run.plan.grid):
         return
     found: list[WhatIf] = []
     for change, keywords, again in _changes(run, run.replan):
+        if "device" in keywords and not elsewhere:
+            continue
         with suppress(ChunkflowError):
-            found.append(WhatIf(change, _seconds(run, again()), keywords))
+            seconds = max(_seconds(run, again()), _from_disk(run))
+            if seconds < (0.5 if "device" in keywords else 1 - LEAST) * run.seconds:
+                found.append(WhatIf(change, seconds, keywords))
     found.sort(key=lambda each: each.seconds)
-    yield from [each for each in found if each.seconds < (1 - LEAST) * run.seconds and not _is_needless(each, found)]
+    yield from [each for each in found if not _is_needless(each, found)]
+
+
+def _from_disk(run: Seen) -> float:
+    """Seconds that the disk takes for what was not in memory, whatever is changed but what is stored."""
+    if not run.cold or run.bound_by != "read":
+        return 0.0
+    return run.busy["read"] * min(run.cold / max(run.moved.get("read", 0), 1), 1.0)
 
 
 def _is_needless(one: WhatIf, all_of_them: Sequence[WhatIf]) -> bool:
@@ -79,7 +93,8 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
         yield f"chunks of {chunks}", {"chunks": chunks}, lambda: replan(plan.budget, specs=specs)
     encoded = [i for i in chunked if not plan.operands[i].storage.raw]
     if encoded:
-        bare = [s.with_storage(raw=True, codec="") if i in encoded else s for i, s in enumerate(plan.operands)]
+        raw = {"raw": True, "codec": "", "copies": 1, "separate": True}
+        bare = [s.with_storage(**raw) if i in encoded else s for i, s in enumerate(plan.operands)]
         yield "chunks that are stored unencoded", {"codec": None}, lambda: replan(plan.budget, specs=bare)
     if run.elsewhere is not None and (there := run.elsewhere()) is not None:
         name, machine = there
@@ -130,26 +145,38 @@ def _by_stages(run: Seen, other: Plan, seconds: float) -> float:
 
 
 def _on_another_device(run: Seen, other: Plan) -> float:
-    """How long the host and a device of its own take, if this run was on the other: files are as slow for both."""
-    known, would = run.plan.estimate, dict(other.estimate.stages)
-    staged = run.plan.machine.staged
-    seen = run.busy if staged else run.spent
-    if seen.get("read") and known.stages["read"] and (not staged or run.bound_by == "read"):
-        would["read"] = _read(run, other, seen["read"])
-    if seen.get("write") and known.stages["write"] and (not staged or run.bound_by == "write"):
-        would["write"] *= max(seen["write"] / known.stages["write"], 1.0)
+    """How long the host and a device of its own take, if this run was on the other.
+
+    The host decodes for both: its threads take as long for each byte.
+    """
+    known, then = run.plan, other.estimate
+    would = dict(then.stages)
+    share = known.estimate.coding / max(known.estimate.stages["read"], 1e-12)
+    if share and run.plan.traffic.decode and run.spent.get("read"):
+        each = share * run.spent["read"] / known.traffic.decode
+        would["read"] += each * other.traffic.decode / _threads(other) - then.coding
+    if not known.machine.staged and run.spent.get("write") and known.estimate.stages["write"]:
+        would["write"] *= max(run.spent["write"] / known.estimate.stages["write"], 1.0)
     if other.machine.staged:
         return STARTING + _overlapped(other, would)
-    return _in_lanes(other, would) + other.estimate.handed
+    return _in_lanes(other, would) + then.handed
+
+
+def _threads(plan: Plan) -> float:
+    """Threads that decode at once, for a plan's estimate of reading: a lane's own is counted for itself."""
+    if not plan.machine.staged or plan.ring_in is None:
+        return 1.0
+    rate = plan.traffic.decode / max(plan.estimate.coding, 1e-12)
+    return max(1.0, plan.ring_in.threads * min(rate / plan.machine.decode, 1.0))
 
 
 def _read(run: Seen, other: Plan, seconds: float) -> float:
     """Seconds in which another plan reads if this one took so many: its chunks are as slow as these were."""
-    known, then = run.plan.estimate.stages["read"], other.estimate.stages["read"]
-    bare, bare_then = (plan.traffic.read / plan.machine.read for plan in (run.plan, other))
-    if known > bare:
-        return bare_then + (then - bare_then) * max(seconds - bare, 0.0) / (known - bare)
-    return then * seconds / known
+    known, then = run.plan.estimate, other.estimate
+    bare, bare_then = (each.stages["read"] - each.coding for each in (known, then))
+    if known.coding:
+        return bare_then + then.coding * max(seconds - bare, 0.0) / known.coding
+    return then.stages["read"] * seconds / known.stages["read"]
 
 
 def _overlapped(plan: Plan, stages: Mapping[str, float]) -> float:

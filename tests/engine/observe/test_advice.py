@@ -212,6 +212,7 @@ def test_another_device_is_thought_of() -> None:
     with cf.Profile() as profile:
         cf.map(np.sin, np.ones((1024, 1024)), out=np.empty((1024, 1024)), **CPU)
     (run,) = profile.report.seen
+    run = replace(run, others=0.0, processor=sum(run.spent.values()))
     faster = replace(run.plan.machine, read=1e15, compute=1e15, write=1e15, overhead=0.0)
     (better,) = [
         each
@@ -219,8 +220,34 @@ def test_another_device_is_thought_of() -> None:
         if each.change == "device='cuda'"
     ]
     assert better.seconds < run.seconds / 2
+    amid = replace(run, elsewhere=lambda: ("cuda", faster), others=run.cores * run.seconds)
+    assert not [each for each in advised(amid).what_ifs if "device" in each.change], "that others hold up either"
     none = advised(replace(run, elsewhere=lambda: None)).what_ifs
     assert not [each for each in none if "device" in each.change]
+
+
+def test_small_chunks_are_slow_one_by_one_however_many_lanes_there_are() -> None:
+    small, large = plan(**SMALL), plan(chunks=(64, 512, 512), storage=Storage(how="zarr", raw=True))
+    known = small.estimate.stages
+    run = seen(small, READS, spent=known, processor=0.1, replan=lambda budget, specs=(): large if specs else small)
+    run = replace(run, seconds=small.estimate.seconds)
+    assert causes(run) == ["small chunks"]
+    (better,) = [each for each in advised(run).what_ifs if "chunks of" in each.change]
+    assert better.seconds == pytest.approx(large.estimate.seconds, rel=0.25)
+
+
+def test_of_two_budgets_that_bring_as_much_the_smaller_one_is_told() -> None:
+    small, large = plan(budget=1 << 18), plan(budget=8 << 30)
+    run = seen(small, spent=small.estimate.stages, replan=lambda budget: large)
+    told = advised(replace(run, seconds=small.estimate.seconds)).what_ifs
+    assert [each.keywords for each in told] == [{"budget": 1 << 20}]
+
+
+def test_what_the_disk_takes_is_in_each_prediction() -> None:
+    coded = plan(chunks=(64, 512, 512), storage=Storage(how="zarr", codec="gzip"))
+    large = plan(chunks=(64, 512, 512), storage=Storage(how="zarr", raw=True))
+    run = seen(coded, READS, cold=4 << 30, replan=lambda budget, specs=(): large)
+    assert not advised(run).what_ifs, "all was read from the disk, in 0.9 of a second"
 
 
 def test_what_is_slower_than_predicted_is_so_after_a_change_too() -> None:
