@@ -67,18 +67,17 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     threads_in = _threads(machine, share_in)
     load = _ring(staged_in, machine, problem.budget, threads_in, loads=True)
     store = _ring(staged_out, machine, problem.budget, _threads(machine, share_out))
-    return Rings(load, store, min(load.threads, _at_once(candidate, staged_in)) / threads_in if load else 1.0)
+    return Rings(load, store, min(load.threads, _at_once(staged_in)) / threads_in if load else 1.0)
 
 
-def _at_once(candidate: Candidate, arrays: Sequence[_Staged]) -> float:
-    """Pieces of chunks that there is a place for at once: a thread reads one, and blocks are read into free slots.
+def _at_once(arrays: Sequence[_Staged]) -> float:
+    """Pieces of chunks that are read at once, each by a thread: those of a block.
 
     As many as ever where no array has chunks: threads share what they read then.
     """
     if all(spec.chunks is None for spec, *_ in arrays):
         return math.inf
-    number = sum(_pieces(cut, shape) for _, cut, shape, *_ in arrays)
-    return number * max(min(candidate.depth - 1, candidate.blocks), 1)
+    return sum(_pieces(cut, shape) for _, cut, shape, *_ in arrays)
 
 
 def _pieces(cut: Cut, shape: Shape) -> int:
