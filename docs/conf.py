@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import logging
 import os
 import re
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 os.environ.setdefault("CHUNKFLOW_DEVICE", "cpu")  # the gallery's pictures are the same on every machine
 os.environ["CHUNKFLOW_RATES"] = "0"
 os.environ.setdefault("MPLBACKEND", "agg")
+
+from sphinx.util.logging import getLogger
 
 import chunkflow
 
@@ -189,7 +192,15 @@ def on_signature(app, what, name, obj, options, signature, result):
     return None
 
 
+class Told(logging.Handler):
+    """Makes warnings of the errors that chunkflow logs: of an observer that fails, the picture would be empty."""
+
+    def emit(self, record):
+        getLogger("chunkflow.docs").warning("a script of the gallery logged: %s", record.getMessage())
+
+
 def setup(app):
+    logging.getLogger("chunkflow").addHandler(Told(logging.ERROR))
     app.connect("source-read", on_source)
     app.connect("autodoc-process-docstring", on_docstring, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", on_signature)

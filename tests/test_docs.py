@@ -17,7 +17,11 @@ import chunkflow as cf
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 NEEDS = {"dask.md": ["dask"], "xarray.md": ["xarray"], "libraries.md": ["torch", "jax"], "tutorial.md": ["matplotlib"]}
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+MADE = {"generated", "auto_gallery", "_build"}
+"""Folders that are made when the site is built."""
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for p in DOCS.rglob("*.md") if MADE.isdisjoint(p.parts))]
+)
 FILE = re.compile(r"(?<![\w./-])((?:chunkflow|tests|benchmarks|examples|docs)/[\w./-]*[\w/])")
 """A path of the repository, as pages write it."""
 NAME = re.compile(r"(?<![\w./-])(chunkflow(?:\.\w+)+)(?![\w/])")
@@ -142,6 +146,21 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
         if heading:
             headings = re.findall(r"^#+ (.*)$", there.read_text(), re.M)
             assert heading in [re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_no_code_of_a_page_escapes_the_tests(page: Path) -> None:
+    """Each block of Python is run by one of them; tests/test_contributing.py and tests/doors/test_cli_page.py too."""
+    if page in RUN_WHOLE or page.name in ("README.md", "CONTRIBUTING.md", "cli.md"):
+        return
+    blocks = re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.S | re.M)
+    assert not [block for block in blocks if ">>> " not in block or page.parent != DOCS]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_code_of_a_page_stands_in_fences(page: Path) -> None:
+    """Else it is shown as a quotation in a quotation."""
+    assert not re.findall(r"^ *>>> .*$", re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.S | re.M), re.M)
 
 
 def test_constants_have_the_values_that_are_listed() -> None:

@@ -73,7 +73,9 @@ def test_each_command_is_on_its_page() -> None:
 @pytest.mark.thorough  # CI builds the site, which runs them
 @pytest.mark.parametrize("script", GALLERY, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
-def test_scripts_of_the_gallery_run(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_of_the_gallery_run(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     for name in ("scipy", "xarray"):
         pytest.importorskip(name)
@@ -86,11 +88,14 @@ def test_scripts_of_the_gallery_run(script: Path, tmp_path: Path, monkeypatch: p
     try:
         names = runpy.run_path(str(script), run_name="__main__")
         assert plt.gcf().axes
+        assert all(axes.dataLim.width > 0 and axes.has_data() for axes in plt.gcf().axes)
         plt.gcf().canvas.draw()
     finally:
         plt.close("all")
     if folder := names.get("folder"):
         folder.cleanup()
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert not errors  # of an observer, which is then dropped
     assert not [*tmp_path.iterdir()]
 
 

@@ -31,7 +31,7 @@ class Timeline(cf.Observer):
     def started(self, plan, run=None):
         self.begin = time.perf_counter()
 
-    def span(self, stage, start, stop, nbytes):
+    def span(self, stage, start, stop, nbytes, block=None, lane=None):
         self.spans.append((threading.get_ident(), stage, start - self.begin, stop - start))
 
     def finished(self, error, peak):
