@@ -64,8 +64,9 @@ def resolve(spec: str | int | Device | None = None) -> Device:
     >>> resolve("cpu").name
     'cpu'
     """
+    origin = ""
     if spec is None:
-        spec = setting("device")
+        spec, origin = setting("device"), " (the setting `device`, of chunkflow.config or CHUNKFLOW_DEVICE)"
     if isinstance(spec, bool) or not isinstance(spec, str | int):
         if not isinstance(spec, bool) and hasattr(spec, "lane") and hasattr(spec, "machine"):
             return spec
@@ -80,9 +81,9 @@ def resolve(spec: str | int | Device | None = None) -> Device:
             cores = (setting("threads"),) if kind is CPU and setting("threads") else ()
             found: Device = kind.module.device(*cores, *(int(n) for n in (match.groups() if match else ()) if n))
         except ImportError as error:
-            raise DeviceError(f"device {spec!r} {kind.error.format(error=error)}") from error
+            raise DeviceError(f"device {spec!r}{origin} {kind.error.format(error=error)}") from error
         return found
-    raise DeviceError(f"unknown device {spec!r}: use 'auto', 'cpu', 'cuda', 'cuda:1' or an ordinal")
+    raise DeviceError(f"unknown device {spec!r}{origin}: use 'auto', 'cpu', 'cuda', 'cuda:1' or an ordinal")
 
 
 def within(device: Device, threads: int) -> Device:

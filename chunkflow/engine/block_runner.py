@@ -339,6 +339,8 @@ def check_kind(value: Any, device: Device) -> None:
 
 
 def _kind(value: Any) -> str:
+    if value is None:
+        return "None, as one without a return statement does"
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     return f"a {name}" + (f" on {value.device}" if hasattr(value, "device") else "")

@@ -299,7 +299,8 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
         sources.append(source)
         args.append(SLOT)
     if not sources:
-        raise ArgumentError("at least one array is needed: all the arguments given are scalars")
+        given = ", ".join(map(repr, arrays)) or "nothing"
+        raise ArgumentError(f"at least one array is needed, and given was {given}: pass an array, or the path of one")
     return sources, tuple(args)
 
 

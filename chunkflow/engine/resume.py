@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -62,6 +63,11 @@ def check_resume(resume: bool, targets: Sequence[Target]) -> None:
         )
 
 
+_ARGUMENTS = "its arguments"
+_DIGEST = re.compile("[0-9a-f]{64}")
+"""What stands for a function without a name: it tells people nothing."""
+
+
 def call_of(
     kernel: Kernel, nest: LoopNest, sources: Sequence[Source], plan: Plan, device: Device, name: str | None
 ) -> dict[str, str]:
@@ -71,7 +77,7 @@ def call_of(
     """
     function = {"the function": digest((kernel, nest))}
     if name is not None:
-        function = {"the function": name, "its arguments": digest(without_functions((kernel, nest)))}
+        function = {"the function": name, _ARGUMENTS: digest(without_functions((kernel, nest)))}
     return {
         **versions(),
         "the device": device.model,
@@ -448,7 +454,11 @@ def _difference(what: str, known: Mapping[str, str], call: Mapping[str, str]) ->
     """How two calls differ in one respect, in words; empty if they do not."""
     then, now = known.get(what, "none"), call.get(what, "none")
     if not what.startswith(_ARRAY) or "none" in (then, now):
-        return f"{what}: {then} then, {now} now" if then != now else ""
+        if then == now or (what == _ARGUMENTS and "none" in (then, now)):  # a function without a name has none apart
+            return ""
+        if _DIGEST.fullmatch(then) and _DIGEST.fullmatch(now):
+            return what
+        return "{}: {} then, {} now".format(what, *(_DIGEST.sub("one without name=", value) for value in (then, now)))
     found = _array_difference(then, now)
     return f"{what}: {found}" if found else ""
 

@@ -109,7 +109,7 @@ def declare_map(
 ) -> Declare:
     """Declare `map`: `blockwise` with the axes aligned from the right, as arrays broadcast."""
     if not callable(fn):
-        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
+        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}: the function comes before the arrays")
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shapes = [s.shape for s in specs]

@@ -227,12 +227,17 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     smallest, budget, reserve = _least(problem, _grid.fit(*sides, problem.order, 1)), problem.budget, problem.reserve
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
     whole = _least(problem, _grid.fit(sides.longest, _aligned_to_sources(problem, sides), problem.order, 1))
+    arrays = " and ".join(dict.fromkeys(f"{s.name} {s.shape}" for s in problem.operands)) or "the result"
     return BudgetError(
-        f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
-        f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
+        f"the smallest block of {arrays} takes {format_bytes(smallest)}, with all that is computed from it, and the "
+        f"budget is {format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
         + (f", of which {format_bytes(reserve)} {whose}" if reserve else "")
         + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks)
-        + (f"; below {whole} chunks are decoded again for each of many blocks" if whole > smallest else ""),
+        + (
+            f"; with less than {whole} bytes chunks are decoded again for each of many blocks"
+            if whole > smallest
+            else ""
+        ),
         needed=smallest,
         limit=budget,
         smallest=smallest,

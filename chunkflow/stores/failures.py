@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from chunkflow.core.grid import Region, Shape, describe, shift
 from chunkflow.errors import ChunkflowError, ReadError, WriteError
-from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.stores.kvstore.protocol import ChunkError, GoneError
 from chunkflow.stores.touched import touched
 
 Foreign = type[Exception] | tuple[type[Exception], ...]
@@ -15,7 +15,16 @@ Foreign = type[Exception] | tuple[type[Exception], ...]
 
 def unread(region: Region, name: str, error: Exception, doing: str = "read", what: str = "from") -> ReadError:
     """The error for a region that could not be read; `what` stands before the array's name."""
-    return ReadError(f"cannot {doing} {describe(region)} {what} {name}: {error}", path=name, region=region, cause=error)
+    said = f"cannot {doing} {describe(region)} {what} {name}: {error}{_remedy(name, error)}"
+    return ReadError(said, path=name, region=region, cause=error)
+
+
+def _remedy(name: str, error: Exception) -> str:
+    """What finds all damage of a file, where a chunk of it is damaged."""
+    is_of_a_chunk = isinstance(error, ChunkError) and str(error).startswith("chunk ") and "://" not in name
+    if not is_of_a_chunk or any(isinstance(e, GoneError | OSError | MemoryError) for e in (error, error.__cause__)):
+        return ""
+    return f". `chunkflow verify {name}` finds all chunks that are damaged"
 
 
 def unwritten(region: Region, name: str, error: Exception, what: str = "to") -> WriteError:

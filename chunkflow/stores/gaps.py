@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from chunkflow.core.grid import Shape, count
-from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.stores.kvstore.protocol import GoneError
 
 
 class Gaps:
@@ -27,9 +27,9 @@ class Gaps:
         self._met = bytearray()  # a bit for each chunk: budgets are small, and arrays may have millions
 
     def note(self, chunk: Shape, extents: Shape, sides: Shape) -> None:
-        """Note the chunk with this index of an array with these chunks; `ChunkError` if none may be missing."""
+        """Note the chunk with this index of an array with these chunks; `GoneError` if none may be missing."""
         if self.refuses:
-            raise ChunkError(f"chunk {chunk} is missing, and missing='error' was asked for")
+            raise GoneError(f"chunk {chunk} is missing, and missing='error' was asked for")
         place, total = 0, 1
         for i, n, side in zip(chunk, extents, sides, strict=True):
             place, total = place * count(n, side) + i, total * count(n, side)

@@ -419,8 +419,10 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     workers, partition = options.pop("workers", None), options.pop("partition", PARTITION)
     if not lazies or set(options) - {"budget", "device"}:
         raise ArgumentTypeError(
-            f"explain takes an operation with its arguments, or expressions with budget= and device=, not {values!r} "
-            f"with {', '.join(options) or 'nothing'}"
+            "explain takes an operation with its arguments, as explain(chunkflow.mean, 'x.zarr', axis=0), or "
+            "expressions with budget= and device=, as explain(x.mean(), budget='4GB'): given was "
+            + ", ".join(map(repr, values))
+            + "".join(f", {name}={value!r}" for name, value in options.items())
         )
     if workers is not None:
         return _cluster_plan([node_of(lazy) for lazy in lazies], workers, partition, Options(**options))

@@ -281,7 +281,7 @@ _ADVICE = {
     "put putmask place copyto fill_diagonal put_along_axis": "use chunkflow.put: it makes a new array",
     "savez savez_compressed savetxt": "use to_npy() or to_zarr()",
     "array_repr array_str array2string": "use repr(x), or compute() first",
-    "eig eigvals": "their dtype depends on the values: use chunkflow.apply_gufunc with dtype=",
+    "eig eigvals": "whether its results are complex depends on the values: use chunkflow.apply_gufunc with dtype=",
 }
 
 

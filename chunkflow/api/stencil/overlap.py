@@ -129,7 +129,7 @@ def map_overlap(
     True
     """
     if not callable(fn):
-        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
+        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}: the function comes before the arrays")
     check_passed("map_overlap", kwargs, fn)
     options = Options(
         out, budget, dtype, chunks, workspace, device, overwrite, progress, None, sync, resume, name, checksum

@@ -104,7 +104,10 @@ class StridedFile:
         size = os.fstat(self.fd).st_size
         if self.footprint.stop <= size or not self.spec.size:
             return ""
-        return f"{self.spec.name} holds {size} bytes, but its array ends at byte {self.footprint.stop}"
+        return (
+            f"{self.spec.name} holds {size} bytes, but its array ends at byte {self.footprint.stop}: it was not copied "
+            "or written to its end"
+        )
 
     def close(self) -> None:
         """Close the file. Idempotent."""

@@ -15,7 +15,7 @@ import numpy as np
 from chunkflow.core.encoded_chunks import Stamp
 from chunkflow.stores.caches.fetch_buffer import NOTHING, kept
 from chunkflow.stores.identity import Guard
-from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.stores.kvstore.protocol import ChunkError, GoneError
 from chunkflow.system.files import create_hidden, open_regular
 from chunkflow.system.native import read_file
 
@@ -33,7 +33,7 @@ class _File:
     def __init__(self, fd: int, guard: Guard | None) -> None:
         self._fd, found = fd, os.fstat(fd)
         if guard is not None and 0 < guard.since < found.st_ctime_ns:
-            raise ChunkError(CHANGED + guard.advice)
+            raise GoneError(CHANGED + guard.advice)
         self.stamp = stamped(found)
         self.size = self.stamp.size
 
@@ -85,14 +85,14 @@ class Folder:
             return read_file(path, into, self.since)
         except OSError as error:
             if error.errno == errno.ESTALE:
-                raise ChunkError(CHANGED + self._advice) from error
+                raise GoneError(CHANGED + self._advice) from error
             raise
 
     def status(self, name: str) -> os.stat_result:
         """Status of an object's file, which has not been changed too late."""
         found = os.stat(self.path(name))
         if 0 < self.since < found.st_ctime_ns:
-            raise ChunkError(CHANGED + self._advice)
+            raise GoneError(CHANGED + self._advice)
         return found
 
     def absent(self, name: str) -> None:
@@ -103,7 +103,7 @@ class Folder:
         while len(folder) >= len(self._path):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 if os.stat(folder).st_ctime_ns > self.since:
-                    raise ChunkError(
+                    raise GoneError(
                         "it is missing, and the folder where it would lie was changed after the array was opened: it "
                         f"may have been removed{self._advice}"
                     )

@@ -105,7 +105,9 @@ class Bucket:
             try:
                 again(lambda: sync(timed(self._store.fs._rm_file(path))))
             except NotImplementedError as error:
-                raise ChunkError("its file system cannot remove objects (that of http can't)") from error
+                raise ChunkError(
+                    "its file system cannot remove objects (that of http can't): write to a path, or to a bucket's URL"
+                ) from error
 
     def facts(self, name: str) -> Facts:
         """What the server tells of an object, as one request answers it."""

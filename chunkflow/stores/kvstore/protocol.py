@@ -14,6 +14,10 @@ class ChunkError(ValueError):
     """A chunk or a shard that contradicts the array's metadata. The store makes a `ReadError` of it."""
 
 
+class GoneError(ChunkError):
+    """A chunk that is missing, or is no longer the one that there was: it is not damaged."""
+
+
 class StoredObject(Protocol):
     """An object that is being read."""
 

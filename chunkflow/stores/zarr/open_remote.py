@@ -48,14 +48,19 @@ def open_url(url: str, as_read: Callable[[Any], dict[str, Any]]) -> zarr.Array[A
             elif "zarr.json" in found or ".zgroup" in found:
                 raise ArgumentError(f"{url} is a zarr group: add the name of one of its arrays{_members(url)}")
             else:
-                raise SourceNotFoundError(f"there is no zarr array at {url}{_others(url)}")
+                raise SourceNotFoundError(f"there is no zarr array at {url}{_others(url) or _other_kind(url)}")
         metadata = as_read(metadata)
         check_metadata(metadata, url)
         return zarr.Array.from_dict(StorePath(store), metadata)
     except ChunkflowError:
         raise
     except Exception as error:
-        raise ReadError(f"cannot open the zarr array at {url}: {error}", path=url, cause=error) from error
+        public = (
+            ": of a public bucket pass zarr.open_array(url, mode='r', storage_options={'anon': True})"
+            if "credentials" in str(error).lower()
+            else ""
+        )
+        raise ReadError(f"cannot open the zarr array at {url}: {error}{public}", path=url, cause=error) from error
 
 
 def _documents(bucket: Bucket) -> dict[str, Any]:
@@ -74,6 +79,13 @@ def _others(url: str) -> str:
     """What the group has that an array should be in, as the end of a sentence; empty if that is not known."""
     above, _, name = url.rstrip("/").rpartition("/")
     return f", which would be {name!r} of a zarr group{found}" if (found := _members(above)) else ""
+
+
+def _other_kind(url: str) -> str:
+    """That files of other formats are read from paths alone, as the end of a sentence; empty if it is no such URL."""
+    if not url.lower().endswith((".npy", ".h5", ".hdf5", ".nc", ".tif", ".tiff")):
+        return ""
+    return ": URLs are of zarr arrays, and files in other formats are read after a download"
 
 
 def _members(url: str) -> str:

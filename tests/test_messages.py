@@ -1,0 +1,177 @@
+"""What a user reads when something goes wrong: what happened, where, the figures, and what to do."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+
+CPU: dict[str, Any] = {"device": "cpu"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).random((64, 48, 32))
+    np.save("a.npy", values)
+    zarr.create_array("a.zarr", data=values, chunks=(16, 24, 32))
+    return tmp_path
+
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "a budget that is too small": (
+        lambda: cf.mean("a.zarr", axis=0, budget="100kB", **CPU),
+        r"block of \S+a\.zarr \(64, 48, 32\) takes \S+ kB, .* budget is 100.00 kB .* raise budget= to at least \d+",
+    ),
+    "nothing in an array's place": (lambda: cf.sum(None, **CPU), r"given was None: pass an array, or the path of one"),
+    "arrays before the function": (lambda: cf.map("a.npy", np.sqrt), r"the function comes before the arrays"),
+    "a function without return": (
+        lambda: cf.map(lambda block: None, "a.npy", **CPU),
+        r"returned None, as one without a return statement does",
+    ),
+    "a path in explain": (lambda: cf.explain("a.npy"), r"as explain\(chunkflow\.mean, .* given was 'a\.npy'$"),
+    "a function that chunkflow does not have": (
+        lambda: np.linalg.eig(cf.open("a.npy")),
+        r"whether its results are complex depends on the values: use chunkflow\.apply_gufunc",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_names_what_was_given_and_the_way_out(what: str, folder: Path) -> None:
+    call, said = REFUSED[what]
+    with pytest.raises(cf.ChunkflowError, match=said):
+        call()
+
+
+def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path) -> None:
+    with cf.config.set(device="gpu"), pytest.raises(cf.errors.DeviceError, match=r"'gpu' \(the setting `device`"):
+        cf.sum("a.npy")
+    with pytest.raises(cf.errors.DeviceError, match="unknown device 'gpu': use"):
+        cf.sum("a.npy", device="gpu")
+
+
+def test_of_a_file_that_was_cut_the_cause_is_named(folder: Path) -> None:
+    Path("cut.npy").write_bytes(Path("a.npy").read_bytes()[:5000])
+    with pytest.raises(cf.ReadError, match=r"holds 5000 bytes, .* was not copied or written to its end"):
+        cf.sum("cut.npy", **CPU)
+
+
+def test_of_a_damaged_chunk_the_command_is_named_that_finds_others(folder: Path) -> None:
+    chunk = Path("a.zarr/c/1/1/0")
+    chunk.write_bytes(chunk.read_bytes()[:50])
+    with pytest.raises(cf.ReadError, match=r"chunk c/1/1/0: .*\. `chunkflow verify \S+a\.zarr` finds all chunks"):
+        cf.sum("a.zarr", **CPU)
+
+
+def test_a_missing_chunk_is_not_called_damaged(folder: Path) -> None:
+    Path("a.zarr/c/1/1/0").unlink()
+    with pytest.raises(cf.ReadError, match=r"chunk \(1, 1, 0\) is missing") as caught:
+        cf.open("a.zarr", missing="error").sum().compute(**CPU)
+    assert "damaged" not in str(caught.value)
+
+
+def fails_at_the_end(block: Any, block_id: tuple[int, ...] = ()) -> Any:
+    if block_id == (7, 0, 0):
+        time.sleep(0.3)  # until the others are done
+        raise InterruptedError
+    return block
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"name": "mine"}, "differs in the function: mine then, one without name= now. Make the same call"),
+        ({}, "differs in the function. Make the same call"),
+    ],
+)
+def test_no_digests_are_shown_of_calls_that_differ(named: dict[str, str], said: str, folder: Path) -> None:
+    options: dict[str, Any] = {"out": "out.npy", "chunks": (8, -1, -1), "resume": True, **CPU}
+    with pytest.raises(InterruptedError):
+        cf.map(fails_at_the_end, "a.npy", **named, **options)
+    with pytest.raises(cf.errors.ResumeError) as caught:
+        cf.map(np.sqrt, "a.npy", **options)
+    assert said in str(caught.value)
+    assert not re.search("[0-9a-f]{32}", str(caught.value))
+
+
+ELSEWHERE = """
+    chunkflow.api.adapters: MemoryError(str(error))
+    chunkflow.api.lazy.handlers: self.refusal(name)
+    chunkflow.api.statistics.sort: (ArgumentTypeError if isinstance(error, TypeError) else ArgumentError)(str(error))
+    chunkflow.cli.common: ArgumentError(message)
+    chunkflow.engine.pipeline: watch.warn(trace)
+    chunkflow.errors: kind(f'{name}: {error}')
+    chunkflow.graph.evaluate: max(errors, key=lambda error: error.smallest or error.needed or 0)
+    chunkflow.kernels.statistics.distinct: self.too_many(number)
+    chunkflow.kernels.statistics.distinct: self.too_many(len(value[0]))
+    chunkflow.stores.checks: TimesError(name, found)
+    chunkflow.stores.kvstore.http: translated(error)
+    chunkflow.stores.kvstore.http: RequestError(said, answer.status, seconds_after(answer.headers.get('Retry-After')))
+    chunkflow.stores.registry: at('chunkflow.stores.advice:refusal')(path, _KINDS)
+"""
+"""Calls whose text is made, and listed, elsewhere, or is another's."""
+WITHIN = re.compile(
+    r"os\.strerror|SystemExit|AssertionError|CancelledError|MustBeStoredError|_Terminated|"
+    r"settle: \w+Error\(path\)|fusion\.\w+: TypeError|nodes: TypeError\(type\(value\)\)|cuda\.device: runtime\.|"
+    r"patch: UnsupportedOperation|array: NotDirectError\(type\(array\.store\)"
+)
+"""Calls whose errors are caught within, or say what the system says."""
+
+
+@functools.cache
+def messages_page() -> Any:
+    path = Path(__file__).resolve().parents[1] / "docs" / "messages.py"
+    spec = importlib.util.spec_from_file_location("messages_page", path)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found  # for its named tuples
+    spec.loader.exec_module(found)
+    return found
+
+
+PACKAGE = Path(cf.__file__).parent
+
+
+@functools.cache
+def page() -> str:
+    text: str = messages_page().page(PACKAGE)
+    return text.replace("\\", "")
+
+
+def test_the_page_of_messages_has_all_of_them() -> None:
+    elsewhere = {line.strip() for line in ELSEWHERE.strip().splitlines()}
+    unknown = {call for call in messages_page().unknown(PACKAGE) if not WITHIN.search(call)}
+    assert unknown == elsewhere
+
+
+def test_each_class_of_errors_and_warnings_has_messages_on_the_page() -> None:
+    own = [n for n, o in vars(cf.errors).items() if isinstance(o, type) and o.__module__ == "chunkflow.errors"]
+    assert not [name for name in own if not name.startswith("_") and f"\n## {name}\n" not in page()]
+
+
+LISTED = [
+    r"the smallest block of {arrays} takes {smallest}, with all that is computed from it, and the budget is {budget}",
+    r"{name} of a masked expression is not supported: x.filled(value) or x.compressed() gives",  # of a helper
+    r"np.pad of times computes none that are not there: give another mode",  # the same, as a call has it
+    r"{grid} blocks of {block}: handling them is most of the {seconds} s",  # of a property
+    r"{name} took {took} in block {index}, region {box}, where its trial call let expect {expected}",  # a variable
+    r"initial={initial} of {name} in {native}: {error}",  # of one of two classes
+]
+
+
+@pytest.mark.parametrize("text", LISTED)
+def test_texts_that_are_made_in_several_places_are_listed_whole(text: str) -> None:
+    assert text in page()
