@@ -43,6 +43,21 @@ exclude_patterns = ["_build", "gallery", "auto_gallery/*.ipynb", "auto_gallery/*
 
 # Reference
 autosummary_generate = True
+autosummary_context = {
+    # Classes of which most methods are those of a base that is not public.
+    "with_inherited": ["Array", "MaskedArray", "TimeArray"],
+    # What other parts of chunkflow ask for, which users need not know.
+    "internal": {
+        "Budget": "left, limit_on, pool, reserved, rest, turn",
+        "ExistingArray": "axis, bounds, grown",
+        "MaskedArray": "assembled, kept, of, operated, parts, storable, unmasked",
+        "NewArray": "check_format, check_shape, chunks_of, has_path, inside_shards, is_file, said, with_labels",
+        "Plan": "ahead, apart, batches, chains, deals, lends, loads, private, recycled, results, reuses, rows, "
+        "slot_shape, slot_shapes, slots, steps, waiting",
+        "Profile": "finished, held, landed, noted, span, started, wants_spans",
+        "TimeArray": "assembled, kept, of, operated, parts, storable",
+    },
+}
 autodoc_typehints = "none"  # docstrings say them
 autodoc_default_options = {"member-order": "bysource"}
 autodoc_mock_imports = ["torch"]

@@ -23,7 +23,7 @@ LIBRARIES = {
     "chunkflow.dask": "dask", "chunkflow.datasets": "torch", "chunkflow.xarray": "xarray",
     "chunkflow.testing": "hypothesis",
 }  # fmt: skip
-DOORS = ["chunkflow", "chunkflow.fft", "chunkflow.errors", *LIBRARIES]
+DOORS = ["chunkflow", "chunkflow.fft", "chunkflow.random", "chunkflow.errors", *LIBRARIES]
 NAMES = {"chunkflow.xarray": ["Accessor", "ChunkManager"], "chunkflow.datasets": ["Blocks"]}
 
 
@@ -61,6 +61,26 @@ def test_each_public_name_has_an_example(door: str) -> None:
     """Suites that a store or device has to pass have theirs in CONTRIBUTING.md, errors on their page."""
     found = {name: each for name, each in public(door).items() if not name.endswith(("Contract", "Reader", "Writer"))}
     assert not [name for name, each in found.items() if ">>> " not in (inspect.getdoc(each) or "")]
+
+
+@pytest.mark.parametrize("kind", [cf.Array, cf.MaskedArray, cf.TimeArray, cf.random.RandomGenerator, cf.Budget])
+def test_each_public_method_has_a_docstring(kind: type) -> None:
+    """Those of NumPy's names say which of NumPy's functions they are."""
+    names = [name for name, found in inspect.getmembers(kind) if name[0] != "_" and callable(found)]
+    assert len(names) > 2
+    assert not [name for name in names if not inspect.getdoc(getattr(kind, name))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (cf.Array, "compute to_zarr to_npy map map_overlap item to_dask persist"),
+        (cf.MaskedArray, "filled compressed count"),
+        (cf.random.RandomGenerator, "random uniform integers standard_normal normal standard_exponential exponential"),
+    ],
+)
+def test_methods_that_are_not_of_numpys_arrays_have_examples(kind: type, names: str) -> None:
+    assert not [name for name in names.split() if ">>> " not in (inspect.getdoc(getattr(kind, name)) or "")]
 
 
 def test_each_command_is_on_its_page() -> None:

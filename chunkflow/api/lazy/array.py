@@ -223,6 +223,13 @@ class Array(InPlace, Collection):
         ------
         ArgumentError, PlaceError
             There are several elements, or none, and no place; or there is no such place.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.open(np.arange(6.0).reshape(2, 3))
+        >>> x.max().item(), x.item(1, 0)
+        (5.0, 3.0)
         """
         if place:
             return numpy_functions.element(self, place).item()
@@ -323,7 +330,16 @@ class Array(InPlace, Collection):
 
     @property
     def oindex(self) -> _Outer:
-        """Elements by an index for each axis, as zarr's ``oindex``: lists of several axes are no points."""
+        """Elements by an index for each axis, as zarr's ``oindex``: lists of several axes are no points.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.open(np.arange(12).reshape(3, 4))
+        >>> x.oindex[[0, 2], [1, 3]].compute(device="cpu")
+        array([[ 1,  3],
+               [ 9, 11]])
+        """
         return _Outer(self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -412,17 +428,43 @@ class Array(InPlace, Collection):
     squeeze, swapaxes, repeat, dot = map(_function, (np.squeeze, np.swapaxes, np.repeat, np.dot))
 
     def map(self, fn: Callable[..., Any], *arrays: Any, **kwargs: Any) -> Any:
-        """``chunkflow.map(fn, self, *arrays, **kwargs)``."""
+        """``chunkflow.map(fn, self, *arrays, **kwargs)``.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> def halved(block):
+        ...     return block / 2
+        >>> cf.open(np.arange(3)).map(halved).sum().compute(device="cpu")
+        np.float64(1.5)
+        """
         return mapping.map(fn, self, *arrays, **kwargs)
 
     def map_overlap(self, fn: Callable[..., Any], *arrays: Any, **kwargs: Any) -> Any:
-        """``chunkflow.map_overlap(fn, self, *arrays, **kwargs)``."""
+        """``chunkflow.map_overlap(fn, self, *arrays, **kwargs)``.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> def above(block):  # of each element the one before it
+        ...     return np.roll(block, 1)
+        >>> cf.open(np.arange(4)).map_overlap(above, depth=1, boundary="nearest").compute(device="cpu")
+        array([0, 0, 1, 2])
+        """
         return overlap.map_overlap(fn, self, *arrays, **kwargs)
 
     # -- What runs it ---------------------------------------------------------------------------------------------
 
     def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
-        """The result as a NumPy array, or scalar; see `chunkflow.compute`."""
+        """The result as a NumPy array, or scalar; see `chunkflow.compute`.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.open(np.arange(6.0).reshape(2, 3))
+        >>> (x * 2).sum(axis=0).compute(budget="8MB", device="cpu")
+        array([ 6., 10., 14.])
+        """
         return compute(self, budget=budget, device=device, progress=progress)
 
     def to_zarr(
@@ -439,7 +481,16 @@ class Array(InPlace, Collection):
         name: str | None = None,
         checksum: bool | None = None,
     ) -> Any:
-        """Compute the array into a zarr array; see `chunkflow.store`."""
+        """Compute the array into a zarr array; see `chunkflow.store`.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.open(np.arange(6.0).reshape(2, 3))
+        >>> stored = (x + 1).to_zarr("more.zarr", chunks=(1, 3), device="cpu")
+        >>> stored.shape, stored.chunks, stored[1, 2]
+        ((2, 3), (1, 3), array(6.))
+        """
         options: dict[str, Any] = {
             "progress": progress,
             "overwrite": overwrite,
@@ -462,7 +513,16 @@ class Array(InPlace, Collection):
         resume: bool = False,
         name: str | None = None,
     ) -> Any:
-        """Compute the array into a ``.npy`` file; see `chunkflow.store`."""
+        """Compute the array into a ``.npy`` file; see `chunkflow.store`.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.open(np.arange(6.0).reshape(2, 3))
+        >>> _ = np.sqrt(x).to_npy("root.npy", device="cpu")
+        >>> np.load("root.npy")[0]
+        array([0.        , 1.        , 1.41421356])
+        """
         where, format = (path.path, path.format) if isinstance(path, NewArray) else (path, None)
         if format != "npy" and not str(where).endswith(".npy"):
             raise ArgumentTypeError(f"{path!r} does not end in .npy: use to_zarr or chunkflow.store for other formats")

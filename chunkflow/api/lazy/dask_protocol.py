@@ -21,7 +21,15 @@ class OfBlocks:
         return self.to_dask()
 
     def persist(self, **options: Any) -> Any:
-        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
+        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> kept = (cf.open(np.arange(6.0)) * 2).persist()  # without a cluster in this process
+        >>> float(kept.sum().compute())
+        30.0
+        """
         return self.to_dask().persist(**options)
 
     def visualize(self, *args: Any, **options: Any) -> Any:

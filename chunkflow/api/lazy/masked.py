@@ -25,6 +25,7 @@ def _operator(fn: Callable[..., Any], *, reflected: bool = False) -> Callable[..
             return NotImplemented
         return masked_functions.operated(fn, (*other, self) if reflected else (self, *other), type(self))
 
+    method.__doc__ = f"As `numpy.{fn.__name__}`."
     return method
 
 

@@ -82,16 +82,41 @@ class Masked(Together):
         return checked_fill(self._fill_value, self._elements.dtype)
 
     def count(self, axis: Axis = None, keepdims: bool = False) -> Array:
-        """Number of elements along axes that are not masked, as `numpy.ma.count`."""
+        """Number of elements along axes that are not masked, as `numpy.ma.count`.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.masked_equal(np.array([[3.0, -1.0], [4.0, 5.0]]), -1)
+        >>> x.count(axis=0).compute(device="cpu")
+        array([2, 1])
+        """
         return sums.sum(~self._hidden, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
     def compressed(self) -> Array:
-        """The elements that are not masked, in one dimension: the mask is computed and counted at once."""
+        """The elements that are not masked, in one dimension: the mask is computed and counted at once.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.masked_equal(np.array([[3.0, -1.0], [4.0, 5.0]]), -1)
+        >>> x.compressed().compute(device="cpu")
+        array([3., 4., 5.])
+        """
         elements, hidden = (part if part.ndim else part.reshape(1) for part in self.parts())
         return elements[~hidden]
 
     def filled(self, fill_value: Any = None) -> Array:
-        """The elements, and a value in the masked places: by default the array's own, as `numpy.ma.filled`."""
+        """The elements, and a value in the masked places: by default the array's own, as `numpy.ma.filled`.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.masked_equal(np.array([[3.0, -1.0], [4.0, 5.0]]), -1)
+        >>> x.filled(0).compute(device="cpu")
+        array([[3., 0.],
+               [4., 5.]])
+        """
         dtype = self._elements.dtype
         value = self._fill_value if fill_value is None else fill_value
         return mapped(np.where, self._hidden, checked_fill(value, dtype), self._elements)  # type: ignore[no-any-return]

@@ -98,11 +98,28 @@ class RandomGenerator:
         Returns
         -------
         Array
+
+        Examples
+        --------
+        >>> import chunkflow as cf
+        >>> rng = cf.random.default_rng(0)
+        >>> x = rng.random((1000, 1000))
+        >>> abs(float(x.mean().compute(device="cpu")) - 0.5) < 0.01
+        True
         """
         return self._drawn(_uniform, size, 1, dtype=_float(dtype))
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size | None = None) -> Array:
-        """Uniform numbers from `low` to below `high`, in double precision."""
+        """Uniform numbers from `low` to below `high`, in double precision.
+
+        Examples
+        --------
+        >>> import chunkflow as cf
+        >>> rng = cf.random.default_rng(0)
+        >>> x = rng.uniform(-1, 3, size=1000)
+        >>> float(x.min().compute(device="cpu")) >= -1, float(x.max().compute(device="cpu")) < 3
+        (True, True)
+        """
         return low + np.subtract(high, low) * self.random(_fitting(size, low, high))  # type: ignore[no-any-return]
 
     def integers(
@@ -116,6 +133,14 @@ class RandomGenerator:
         ------
         ArgumentError, ArgumentTypeError
             There is no integer between them, or the dtype does not hold one.
+
+        Examples
+        --------
+        >>> import chunkflow as cf
+        >>> rng = cf.random.default_rng(0)
+        >>> dice = rng.integers(1, 6, size=1000, endpoint=True)
+        >>> cf.unique(dice, device="cpu")
+        array([1, 2, 3, 4, 5, 6])
         """
         wanted = np.dtype(dtype).newbyteorder("=")
         if wanted.kind not in "iu":
@@ -134,19 +159,55 @@ class RandomGenerator:
         return self._drawn(_integers, size, 1, first=first, number=number, dtype=wanted)
 
     def standard_normal(self, size: Size | None = None, dtype: Any = np.float64) -> Array:
-        """Numbers of the normal distribution with mean 0 and variance 1, by the transform of Box and Muller (1958)."""
+        """Numbers of the normal distribution with mean 0 and variance 1, by the transform of Box and Muller (1958).
+
+        Examples
+        --------
+        >>> import chunkflow as cf
+        >>> rng = cf.random.default_rng(0)
+        >>> x = rng.standard_normal((1000, 1000), dtype="f4")
+        >>> abs(float(x.std().compute(device="cpu")) - 1) < 0.01
+        True
+        """
         return self._drawn(_normal, size, 2, dtype=_float(dtype))
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size | None = None) -> Array:
-        """Numbers of a normal distribution with mean `loc` and standard deviation `scale`, in double precision."""
+        """Numbers of a normal distribution with mean `loc` and standard deviation `scale`, in double precision.
+
+        Examples
+        --------
+        >>> import chunkflow as cf
+        >>> rng = cf.random.default_rng(0)
+        >>> x = rng.normal(10, 2, size=(1000, 1000))
+        >>> abs(float(x.mean().compute(device="cpu")) - 10) < 0.02
+        True
+        """
         return loc + _positive("scale", scale) * self.standard_normal(_fitting(size, loc, scale))  # type: ignore[no-any-return]
 
     def standard_exponential(self, size: Size | None = None, dtype: Any = np.float64) -> Array:
-        """Numbers of the exponential distribution with mean 1, as the logarithms of uniform ones."""
+        """Numbers of the exponential distribution with mean 1, as the logarithms of uniform ones.
+
+        Examples
+        --------
+        >>> import chunkflow as cf
+        >>> rng = cf.random.default_rng(0)
+        >>> x = rng.standard_exponential((1000, 1000))
+        >>> abs(float(x.mean().compute(device="cpu")) - 1) < 0.01
+        True
+        """
         return self._drawn(_exponential, size, 1, dtype=_float(dtype))
 
     def exponential(self, scale: Any = 1.0, size: Size | None = None) -> Array:
-        """Numbers of an exponential distribution with mean `scale`, in double precision."""
+        """Numbers of an exponential distribution with mean `scale`, in double precision.
+
+        Examples
+        --------
+        >>> import chunkflow as cf
+        >>> rng = cf.random.default_rng(0)
+        >>> x = rng.exponential(3, size=(1000, 1000))
+        >>> abs(float(x.mean().compute(device="cpu")) - 3) < 0.03
+        True
+        """
         return _positive("scale", scale) * self.standard_exponential(_fitting(size, scale))  # type: ignore[no-any-return]
 
     def _drawn(self, fn: Any, size: Size | None, keys: int, **kwargs: Any) -> Array:
