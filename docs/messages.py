@@ -13,7 +13,7 @@ from typing import NamedTuple
 INNER = {"AssertionError", "CancelledError", "NotImplementedError", "StopIteration", "SystemExit"}
 """Exceptions that tell a user nothing: mistakes of chunkflow's own, and ends."""
 
-HEAD = "```{list-table}\n:header-rows: 1\n:widths: 75 25\n\n* - message\n  - module of chunkflow"
+HEAD = "```{list-table}\n:class: messages\n:header-rows: 1\n:widths: 75 25\n\n* - message\n  - module of chunkflow"
 ABOUT = """# Messages
 
 Every error and warning that chunkflow words, by its class, and the module that raises it. This page is made from the
@@ -274,7 +274,8 @@ def _row(entry: tuple[str, str]) -> str:
     escaped = text.replace("\\", "\\\\")
     for sign in "<>*_`[]$#":
         escaped = escaped.replace(sign, f"\\{sign}")
-    return f"* - {' '.join(escaped.split())}\n  - `{module.removeprefix('chunkflow.')}`"
+    shown = module.removeprefix("chunkflow.").replace(".", ".\u200b")  # where a narrow column may break it
+    return f"* - {' '.join(escaped.split())}\n  - `{shown}`"
 
 
 def _name(node: ast.expr) -> str:
