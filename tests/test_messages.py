@@ -40,6 +40,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: cf.map(lambda block: None, "a.npy", **CPU),
         r"returned None, as one without a return statement does",
     ),
+    "another dtype than was said": (
+        lambda: cf.map(np.sqrt, "a.npy", dtype="i4", **CPU),
+        r"returned dtype float64; expected int32, .*: convert it in fn, by \.astype, or name its dtype in dtype=",
+    ),
     "a path in explain": (lambda: cf.explain("a.npy"), r"as explain\(chunkflow\.mean, .* given was 'a\.npy'$"),
     "a function that chunkflow does not have": (
         lambda: np.linalg.eig(cf.open("a.npy")),
@@ -60,6 +64,12 @@ def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path
         cf.sum("a.npy")
     with pytest.raises(cf.errors.DeviceError, match="unknown device 'gpu': use"):
         cf.sum("a.npy", device="gpu")
+
+
+def test_of_a_setting_of_the_environment_the_variable_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cf.config.config, "budget", "lots")
+    with pytest.raises(cf.errors.ArgumentError, match=r"^budget='lots' \(of chunkflow\.config, CHUNKFLOW_BUDGET or a "):
+        cf.sum("a.npy", **CPU)
 
 
 def test_of_a_file_that_was_cut_the_cause_is_named(folder: Path) -> None:

@@ -108,7 +108,8 @@ def setting(name: str) -> Any:
     False
     """
     value = _value(name)
-    return checked(name, SETTINGS[name].default if value == "" else value, "chunkflow.config")
+    origin = f"of chunkflow.config, CHUNKFLOW_{name.upper()} or a file of settings"
+    return checked(name, SETTINGS[name].default if value == "" else value, origin)
 
 
 _value = at("chunkflow.core.config:value")  # donfig takes 30 ms to load: more than the rest of this wing

@@ -302,7 +302,8 @@ class BlockRunner:
         got = np.dtype(array.dtype)
         if got != dtype and not np.can_cast(got, dtype, "same_kind"):
             raise ResultTypeError(
-                f"fn returned dtype {got}; expected {dtype} (or what casts to it by the same_kind rule)"
+                f"fn returned dtype {got}; expected {dtype}, or what casts to it by the same_kind rule: convert it "
+                "in fn, by .astype, or name its dtype in dtype="
             )
 
     def _empty(self, shape: Shape, dtype: np.dtype, order: Shape) -> Any:

@@ -399,7 +399,8 @@ def cast_to(result: Any, dtype: np.dtype) -> Any:
     """A result in another dtype, by the same_kind rule."""
     if not np.can_cast(result.dtype, dtype, "same_kind"):
         raise ResultTypeError(
-            f"fn returned dtype {result.dtype}; expected {dtype} (or what casts to it by the same_kind rule)"
+            f"fn returned dtype {result.dtype}; expected {dtype}, or what casts to it by the same_kind rule: "
+            "convert it in fn, by .astype, or name its dtype in dtype="
         )
     return result.astype(dtype, copy=False)
 

@@ -198,7 +198,8 @@ class Steps(Overlap):
         assert self.dtype is not None
         if not np.can_cast(result.dtype, self.dtype, "same_kind"):
             raise ResultTypeError(
-                f"fn returned dtype {result.dtype}; expected {self.dtype} (or what casts to it by the same_kind rule)"
+                f"fn returned dtype {result.dtype}; expected {self.dtype}, or what casts to it by the same_kind rule: "
+                "convert it in fn, by .astype, or name its dtype in dtype="
             )
         operand = self.stepping.once.operands[0]
         if operand.halo:
