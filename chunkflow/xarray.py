@@ -16,15 +16,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-import xarray
-from xarray.computation import computation, fit
-from xarray.computation.rolling import DataArrayRolling
-from xarray.core import dtypes, duck_array_ops, variable
-from xarray.core.common import DataWithCoords
-from xarray.core.groupby import GroupBy
-from xarray.core.indexing import NumpyIndexingAdapter, PandasIndexingAdapter, VectorizedIndexer
-from xarray.namedarray.daskmanager import DaskManager
-from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
@@ -33,6 +24,20 @@ from chunkflow.graph.nodes import SourceNode
 from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.kernels.statistics.ranks import ranked
 from chunkflow.stores.registry import instance_of
+from chunkflow.system.optional import missing
+
+try:
+    import xarray
+    from xarray.computation import computation, fit
+    from xarray.computation.rolling import DataArrayRolling
+    from xarray.core import dtypes, duck_array_ops, variable
+    from xarray.core.common import DataWithCoords
+    from xarray.core.groupby import GroupBy
+    from xarray.core.indexing import NumpyIndexingAdapter, PandasIndexingAdapter, VectorizedIndexer
+    from xarray.namedarray.daskmanager import DaskManager
+    from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
+except ModuleNotFoundError as error:
+    raise missing(error, "xarray", "chunkflow.xarray", "xarray") from error
 
 _is_zarr_array = instance_of("zarr", "Array")
 

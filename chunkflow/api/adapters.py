@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.errors import ResultError, ResultTypeError
+from chunkflow.system.optional import missing
 
 DEFAULT_STREAM = 1
 """Number of the default stream in the ``__cuda_array_interface__``."""
@@ -54,7 +55,7 @@ def torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     >>> cf.map(relu, np.array([-1.0, 2.0]), device="cpu")  # doctest: +SKIP
     array([0., 2.])
     """
-    library = importlib.import_module("torch")
+    library = _library("torch")
 
     def lane(block: Any) -> AbstractContextManager[Any]:
         interface = getattr(block, "__cuda_array_interface__", None)
@@ -108,9 +109,16 @@ def jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     >>> cf.map(cf.jax(jax.jit(jax.numpy.tanh)), np.zeros(3, "f4"), device="cpu")  # doctest: +SKIP
     array([0., 0., 0.], dtype=float32)
     """
-    library = importlib.import_module("jax")
+    library = _library("jax")
     # Its work runs on streams of its own, on the CPU too, and a block's memory is soon used again.
     return _adapted(fn, fn, library.numpy.from_dlpack, library.Array, library.block_until_ready)
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise missing(error, name, f"chunkflow.{name}") from error
 
 
 def _adapted(

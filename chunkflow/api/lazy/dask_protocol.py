@@ -7,6 +7,7 @@ from typing import Any
 
 from chunkflow.cluster.partition import PARTITION
 from chunkflow.graph.nodes import Lazy
+from chunkflow.system.optional import missing
 
 
 class OfBlocks:
@@ -135,6 +136,9 @@ class Collection(OfBlocks, Lazy):
 
 
 def _task_graph() -> Any:
-    from chunkflow.cluster import task_graph  # which imports dask
+    try:
+        from chunkflow.cluster import task_graph  # which imports dask
+    except ModuleNotFoundError as error:
+        raise missing(error, "dask", "to_dask()", "dask") from error
 
     return task_graph
