@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from chunkflow.stores.codecs.shuffle import Shuffle
 from chunkflow.stores.codecs.step import Codec, NotDirectError, flat
+
+KEEPS_TEMPORARIES = sys.version_info >= (3, 14)
+"""Whether NumPy makes a new array for each step of `x / a + b`: it cannot see there that nobody else has `x / a`."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,13 @@ class ZarrFilter:
 
     @property
     def copies(self) -> float:
-        """See `Codec.copies`: integers are scaled in double precision."""
-        if self.name == "fixedscaleoffset" and self.plain.kind in "iu":
-            return 16 / self.plain.itemsize
-        return 1.0
+        """See `Codec.copies`: integers are scaled in double precision, and into floats from it."""
+        if self.name != "fixedscaleoffset":
+            return 1.0
+        doubles = 8 / self.plain.itemsize
+        if self.plain.kind in "iu":
+            return 2 * doubles
+        return max(1.0, doubles) if KEEPS_TEMPORARIES else 1.0
 
     def size(self, before: int) -> int | None:
         return before // self.plain.itemsize * self.coded.itemsize

@@ -132,13 +132,18 @@ def _check_codec_3(codec: str, how: Mapping[str, Any], name: str) -> None:
     if codec in CODECS_3:
         _check_settings(codec, how, name)
         return
-    known: Mapping[str, Any] = zarr.registry.__dict__["__codec_registries"].get(codec) or {}
-    if not any(map(_is_foreign, known.values())):
+    if not any(map(_is_foreign, (registered().get(codec) or {}).values())):
         raise _refused(
             codec,
             name,
             f"{_UNKNOWN}, call zarr.registry.register_codec with it before",
         )
+
+
+def registered() -> dict[str, Any]:
+    """What zarr knows of each codec's name; nothing is loaded. Its own function loads the entry points of others."""
+    names = ("_codec_registries", "__codec_registries")  # since zarr 3.4, and before
+    return next(zarr.registry.__dict__[name] for name in names if name in zarr.registry.__dict__)
 
 
 def _is_foreign(codec: Any) -> bool:

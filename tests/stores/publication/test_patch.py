@@ -25,7 +25,7 @@ def test_it_seems_written_and_is_not(
     path.write_bytes(old)
     plain.write_bytes(old)
     with path.open("rb") as file, plain.open("r+b") as other:
-        overlay = Overlay(file.fileno())
+        overlay = Overlay(os.dup(file.fileno()))
         for at, data in writes:
             for each in (overlay, other):
                 each.seek(at)
@@ -39,6 +39,7 @@ def test_it_seems_written_and_is_not(
             other.seek(at)
             assert overlay.read(7) == other.read(7)
         overlay.save(str(folder / "kept"))
+        overlay.close()
     assert path.read_bytes() == old
     patch = Patch(str(folder / "kept"), str(path))
     patch.forward(lambda: None)
@@ -73,11 +74,12 @@ def changed(tmp_path: Path) -> tuple[Path, Patch]:
     path = tmp_path / "u.h5"
     path.write_bytes(b"abcdefgh")
     with path.open("rb") as file:
-        overlay = Overlay(file.fileno())
+        overlay = Overlay(os.dup(file.fileno()))
         for at in (1, 5):
             overlay.seek(at)
             overlay.write(b"XYZ")
         overlay.save(str(tmp_path / "kept"))
+        overlay.close()
     return path, Patch(str(tmp_path / "kept"), str(path))
 
 

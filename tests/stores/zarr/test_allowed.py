@@ -18,6 +18,7 @@ from zarr.storage import MemoryStore
 
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, ReadError
+from chunkflow.stores.zarr.allowed import registered
 from chunkflow.stores.zarr.documents import MOST, MOST_ITEMS
 
 LOADED: list[str] = []
@@ -82,7 +83,7 @@ def traps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(numcodecs.registry.entries, "trap", point)
     lazy: Any = zarr.registry.Registry()
     lazy.lazy_load_list.append(point)
-    monkeypatch.setitem(zarr.registry.__dict__["__codec_registries"], "trap", lazy)
+    monkeypatch.setitem(registered(), "trap", lazy)
     LOADED.clear()
     yield
     assert not LOADED, "code was loaded or run"
