@@ -17,8 +17,8 @@ Commands = Any
 
 
 _TRUE = re.compile(r"\b(overwrite|resume)=True")
-_VALUE = re.compile(r"\b(budget|device)='?([\w:%]*)'?")
-"""Keywords of Python's, as messages have them, which are options here."""
+_VALUE = re.compile(r"\b(budget|device)='?+([\w:%.]*+)'?+(?! \()")
+"""Keywords of Python's, as messages have them, which are options here; a setting has its origin behind it."""
 
 
 class Help(argparse.HelpFormatter):

@@ -188,12 +188,16 @@ def codecs() -> list[str]:
 
 def configuration() -> dict[str, Any]:
     """Settings and where each comes from, and other variables of the environment."""
-    found = {name: hidden(f"{value} ({origin})") for name, (value, origin) in cf.config.sources().items()}
+    found = {"files": f"refused: {hidden(cf.config.unread)}"} if cf.config.unread else {}
+    for name, (value, origin) in cf.config.sources().items():
+        refused = f"; refused: {cf.config.refused(name)}" if cf.config.refused(name) else ""
+        found[name] = hidden(f"{value} ({origin}{refused})")
     found |= dict.fromkeys(cf.config.unknown(), "no such setting, in a file")
     settings = {f"CHUNKFLOW_{name.upper()}" for name in found}
     for name, value in sorted(os.environ.items()):
         if name.startswith("CHUNKFLOW_") and name not in settings:
-            found[name] = f"{hidden(value)} (environment)"
+            wrong = "; no such setting: misspelt?" if name in cf.config.misspelt() else ""
+            found[name] = f"{hidden(value)} (environment{wrong})"
     return found
 
 

@@ -84,6 +84,9 @@ SETTINGS: dict[str, Setting] = {
 }  # fmt: skip
 """All settings, by name."""
 
+VARIABLES = frozenset(f"CHUNKFLOW_{name}" for name in ("COMPILED", "CONFIG", "DEBUG", "NVCOMP", "RATES"))
+"""Variables of the environment that are no settings."""
+
 
 def checked(name: str, value: Any, origin: str) -> Any:
     """A value as it is used.
@@ -107,9 +110,7 @@ def setting(name: str) -> Any:
     >>> setting("sync")
     False
     """
-    value = _value(name)
-    origin = f"of chunkflow.config, CHUNKFLOW_{name.upper()} or a file of settings"
-    return checked(name, SETTINGS[name].default if value == "" else value, origin)
+    return checked(name, _value(name), "chunkflow.config")
 
 
 _value = at("chunkflow.core.config:value")  # donfig takes 30 ms to load: more than the rest of this wing

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,50 @@ def test_a_wrong_variable_is_named_when_it_is_needed() -> None:
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "budget='much'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("env", "text", "said"),
+    [
+        ({"CHUNKFLOW_BUDGET": "much"}, "", "budget='much' .CHUNKFLOW_BUDGET in the environment.: cannot read"),
+        ({"CHUNKFLOW_TEMPORARY_DIRECTORY": "/no/such"}, "", "there is no such directory"),
+        ({}, "threads: -1", "threads=-1 .*mine.yaml.: it must be a whole number"),
+        ({}, "budget: [1", "settings cannot be read: .*mine.yaml"),
+        ({}, "- budget", "settings cannot be read: .*mine.yaml"),
+        ({"CHUNKFLOW_CONFIG": "/no/such"}, "", "CHUNKFLOW_CONFIG names /no/such, which does not exist"),
+    ],
+)
+def test_all_settings_are_checked_when_one_is_needed(tmp_path: Path, env: dict[str, str], text: str, said: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    config = made(env, tmp_path)
+    assert list(config.sources()) == list(SETTINGS), "what is wrong is shown by `chunkflow info` all the same"
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match=said):
+            config.value("sync")
+    assert re.search(said, config.unread or str(next(filter(None, map(config.refused, SETTINGS)))))
+
+
+def test_a_wrong_value_that_is_set_over_does_no_harm() -> None:
+    config = made({"CHUNKFLOW_BUDGET": "much"})
+    with config.set(budget="1MB"):
+        assert config.value("budget") == "1MB"
+
+
+def test_an_empty_text_is_the_default() -> None:
+    assert made({"CHUNKFLOW_BUDGET": ""}).value("budget") == SETTINGS["budget"].default
+
+
+def test_names_that_are_likely_misspelt_are_warned_of_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("colour: red")
+    config = made({"CHUNKFLOW_BUDGTE": "1GB", "CHUNKFLOW_HOME": "/", "CHUNKFLOW_RATES": "0"}, tmp_path)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert config.value("sync") is False
+    assert [str(each.message) for each in seen] == [
+        f"'colour' is no setting of chunkflow's, and a file has it: there are {', '.join(SETTINGS)}",
+        "CHUNKFLOW_BUDGTE is no setting of chunkflow's: 'budget' is one",
+    ]
+    config.value("sync")
 
 
 def test_the_table_of_the_page_is_that_of_the_code() -> None:
