@@ -10,13 +10,13 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.cli import calibrate, completion, convert, demo, doctor, info, leftovers, rechunk, run, stats, verify
-from chunkflow.cli.common import Parser, add_debug, said
+from chunkflow.cli.common import Parser, add_debug, said, worded
 
 COMMANDS = (demo, info, doctor, run, stats, convert, rechunk, verify, leftovers, calibrate, completion)
 """Modules of commands, in the order of the help."""
@@ -67,11 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn  # type: ignore[assignment]
+            warnings.showwarning = _once()
             code: int = options.run(options)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
+        print("chunkflow: interrupted", file=sys.stderr)
         return 130  # 128 + SIGINT, as shells have it
     except BrokenPipeError:  # of `chunkflow ... | head`
         with open(os.devnull, "w") as nowhere:
@@ -84,8 +85,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, REFUSED) else 1
 
 
-def _warn(message: Warning | str, *_: Any) -> None:
-    print("chunkflow: warning:", " ".join(str(message).split()), file=sys.stderr)
+def _once() -> Callable[..., None]:
+    """What prints a warning, each once: several passes may find the same."""
+    said: set[str] = set()
+
+    def warn(message: Warning | str, *_: Any) -> None:
+        text = worded(str(message))
+        if text not in said:
+            said.add(text)
+            print("chunkflow: warning:", text, file=sys.stderr)
+
+    return warn
 
 
 if __name__ == "__main__":

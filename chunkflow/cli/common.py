@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import re
 import textwrap
 from collections.abc import Callable
@@ -19,6 +20,23 @@ Commands = Any
 _TRUE = re.compile(r"\b(overwrite|resume)=True")
 _VALUE = re.compile(r"\b(budget|device)='?+([\w:%.]*+)'?+(?! \()")
 """Keywords of Python's, as messages have them, which are options here; a setting has its origin behind it."""
+
+_FORMAT = re.compile(r"or give its format, as chunkflow\.NewArray\(path, format='zarr'\)")
+_KINDS = "give a .npy file, a zarr array, or a dataset of an HDF5 file ('file.h5:/name')"
+
+_WORDS = (
+    (_TRUE, r"--\1"),
+    (_VALUE, r"--\1 \2"),
+    (re.compile(r"chunkflow\.open\(path, decode='(\w+)'\)|\bdecode='(\w+)'"), r"--decode \1\2"),
+    (re.compile(r", or pass the array itself, opened for writing, to write into it"), ""),
+    (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
+    (_FORMAT, "or use chunkflow copy --format"),
+    (re.compile(r"(; chunkflow\.stack joins arrays of many paths)"), ""),
+)
+"""What messages say to those who write Python, and what is said here."""
+
+
+RESUME = "keep finished blocks, so that the same line goes on if it is killed or fails: give it from the first time"
 
 
 class Help(argparse.HelpFormatter):
@@ -80,7 +98,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options of whatever writes an array."""
     add_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an output that exists, once the run is done")
-    parser.add_argument("--resume", action="store_true", help="go on with the same call that was killed or failed")
+    parser.add_argument("--resume", action="store_true", help=RESUME)
     parser.add_argument("--explain", action="store_true", help="print the plan, and run nothing")
 
 
@@ -133,10 +151,9 @@ def lengths(text: str) -> tuple[int, ...]:
 
 def positive(text: str) -> int:
     """An integer from 1 on."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
 
 
 def described(array: Any, where: str) -> str:
@@ -151,10 +168,32 @@ def said(error: BaseException) -> str:
     """An error in a line, with the notes of a user's function, and with options in the place of Python's keywords."""
     if isinstance(error, OSError) and error.filename is not None and not isinstance(error, ChunkflowError):
         return f"{error.filename}: {error.strerror}"
-    text = " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split()) or "failed"
-    if isinstance(error, ChunkflowError):
-        return " ".join(_VALUE.sub(r"--\1 \2", _TRUE.sub(r"--\1", text)).split())
-    return f"{type(error).__name__}: {text} (--debug shows more)"
+    notes = [note.removeprefix("chunkflow: ") for note in getattr(error, "__notes__", ())]
+    text = worded("; ".join([str(error) or "failed", *notes]))
+    return text if isinstance(error, ChunkflowError) else f"{type(error).__name__}: {text} (--debug shows more)"
+
+
+def worded(text: str) -> str:
+    """A message in a line, with options in the place of Python's keywords.
+
+    >>> worded("x.npy exists: pass overwrite=True to replace it")
+    'x.npy exists: pass --overwrite to replace it'
+    """
+    text = " ".join(text.split())
+    for pattern, instead in _WORDS:
+        text = pattern.sub(instead, text)
+    return " ".join(text.split())
+
+
+def check_writable(path: str, option: str) -> None:
+    """Refuse a path that cannot be written, before a run that takes hours."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        refuse(f"{option} {path} is a directory: give the path of a file")
+    if not os.path.isdir(folder):
+        refuse(f"{option} {path} cannot be written: there is no directory {folder}")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        refuse(f"{option} {path} cannot be written: permission denied")
 
 
 def refuse(message: str) -> NoReturn:

@@ -20,6 +20,7 @@ _chunkflow() {{
     local word=$2 before=$3 words=
     if [[ $COMP_CWORD -eq 1 ]]; then
         words="{commands}"
+        if [[ $word == -* ]]; then words="{program}"; fi
     else
         case "${{COMP_WORDS[1]}} $before" in
 {values}
@@ -32,6 +33,13 @@ _chunkflow() {{
 }}
 complete -o default -F _chunkflow chunkflow
 """
+
+PROGRAM = {
+    "--help": "show this help message and exit",
+    "--version": "show the version of the program and exit",
+    "--debug": "show tracebacks of errors",
+}
+"""Options of the program itself."""
 
 ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 """zsh takes bash's functions with this."""
@@ -64,7 +72,8 @@ def bash(parsers: Parsers) -> str:
                 before = action.option_strings or [name]
                 patterns = "|".join(f'"{name} {each}"' for each in before)
                 values.append(f'            {patterns}) words="{" ".join(map(str, action.choices))}" ;;')
-    return BASH.format(commands=" ".join(parsers), values="\n".join(values), options="\n".join(options))
+    names = {"commands": " ".join(parsers), "program": " ".join(PROGRAM)}
+    return BASH.format(**names, values="\n".join(values), options="\n".join(options))
 
 
 def zsh(parsers: Parsers) -> str:
@@ -74,7 +83,10 @@ def zsh(parsers: Parsers) -> str:
 
 def fish(parsers: Parsers) -> str:
     """Script for fish."""
-    lines = []
+    lines = [
+        f"complete -c chunkflow -n __fish_use_subcommand -l {flag.removeprefix('--')} -d {shlex.quote(told)}"
+        for flag, told in PROGRAM.items()
+    ]
     for name, parser in parsers.items():
         about = shlex.quote((parser.description or "").partition("\n")[0])
         lines.append(f"complete -c chunkflow -n __fish_use_subcommand -f -a {name} -d {about}")

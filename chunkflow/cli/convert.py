@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import chunkflow as cf
 from chunkflow.cli.common import (
     Commands,
     add_chunks,
+    add_decode,
     add_output,
     command,
     described,
@@ -18,20 +20,24 @@ from chunkflow.cli.common import (
     output_options,
     refuse,
 )
+from chunkflow.cli.inputs import is_foreign, opened
+from chunkflow.errors import CodingWarning
 
 TEXT = """\
 The end of DST says its format: .zarr, .npy, .h5. Attributes and names of dimensions stay from zarr to zarr.
-A dataset of an HDF5 file is file.h5:/name; file.h5 alone is its only dataset as SRC, and /data as DST.
+A dataset of an HDF5 file is file.h5:/name; file.h5 alone is its only dataset as SRC, and /data as DST. tifffile reads
+TIFF, also many files of one stack ("frames/*.tif"), and xarray netCDF 3 (file.nc:name), where they are installed.
 
   chunkflow copy wind.npy wind.zarr --chunks 64,64,64 --compressor zstd
-  chunkflow convert run.h5:/fields/u u.zarr --shards 256,256,256 --chunks 64,64,64 --dtype float32"""
+  chunkflow convert run.h5:/fields/u u.zarr --shards 256,256,256 --chunks 64,64,64 --dtype float32
+  chunkflow copy packed.nc:/t2m t2m.zarr --decode cf"""
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     told = "copy an array, also into another format, with other chunks or of another dtype"
     parser = command(commands, "copy", run, told, TEXT, aliases=["convert"])
-    parser.add_argument("source", metavar="SRC", help="any array: .npy, zarr, x.h5:/name, or a URL")
+    parser.add_argument("source", metavar="SRC", help="any array: .npy, zarr, x.h5:/name, TIFF, or a URL")
     parser.add_argument("out", metavar="DST", help="path of the copy; it must not exist without --overwrite")
     parser.add_argument("--format", choices=("zarr", "npy", "hdf5"), help="format of DST, if its end does not say it")
     add_chunks(parser)
@@ -41,16 +47,25 @@ def add(commands: Commands) -> None:
     parser.add_argument("--checksum", action="store_true", help=told)
     parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of a new zarr array")
     parser.add_argument("--dtype", help="dtype of the copy, as float32; numbers are cast as by astype")
+    add_decode(parser)
     add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Copy, or print the plan."""
-    work: tuple[Any, ...] = (cf.copy, options.source)
-    if options.dtype is not None:
-        dtype = _dtype(options.dtype)
-        work = (cf.map, lambda block: block.astype(dtype), options.source)
-    given = {"out": _place(options), "checksum": True if options.checksum else None, **output_options(options)}
+    dtype = None if options.dtype is None else _dtype(options.dtype)
+    given = {"checksum": True if options.checksum else None, **output_options(options)}
+    work: tuple[Any, ...]
+    if options.decode == "cf" or is_foreign(options.source):
+        lazy = opened(options.source, options.decode)
+        work = (cf.store, lazy if dtype is None else lazy.astype(dtype), _place(options))
+    else:
+        if options.decode == "raw":
+            warnings.simplefilter("ignore", CodingWarning)
+        given["out"] = _place(options)
+        work = (cf.copy, options.source)
+        if dtype is not None:
+            work = (cf.map, lambda block: block.astype(dtype), options.source)
     if options.explain:
         print(cf.explain(*work, **given))
         return 0

@@ -13,6 +13,8 @@ import numpy as np
 import chunkflow as cf
 from chunkflow.cli.common import Commands, add_device, command, positive
 from chunkflow.core.units import format_bytes
+from chunkflow.devices import resolve
+from chunkflow.engine.budget import Budget
 from chunkflow.errors import BudgetError, OutputExistsError
 
 TEXT = """\
@@ -113,6 +115,9 @@ def demo(shape: tuple[int, int, int], where: Path, budget: str | None, device: s
     The directory `where` must not exist, be empty, or be from an earlier demo. The budget is by default a tenth of the
     data, or what will do.
     """
+    resolve(device)
+    if budget is not None:
+        Budget(budget)  # a wrong one is refused before anything is made
     _claim(where)
     print(f"making a velocity field of {' x '.join(map(str, shape))} points in {where} ...", flush=True)
     paths = [where / f"{name}.zarr" for name in "uvw"]

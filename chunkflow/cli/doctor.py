@@ -21,7 +21,8 @@ import numpy as np
 from chunkflow.api import mapping
 from chunkflow.api.reductions import sums
 from chunkflow.cli.calibrate import ScratchFiles, fastest, host_rates, profiled
-from chunkflow.cli.common import Commands, add_device, command, said
+from chunkflow.cli.common import Commands, add_device, command, refuse, said
+from chunkflow.core.settings import temporary_directory
 from chunkflow.core.units import format_bytes
 from chunkflow.devices import measured_rates, resolve
 from chunkflow.devices.protocol import Device
@@ -59,6 +60,7 @@ EXTRAS = {
     "fsspec": ("remote", "URLs"),
     "xarray": ("xarray", "labelled arrays"),
     "distributed": ("dask", "clusters"),
+    "matplotlib": ("plot", "pictures of runs"),
 }
 """For each package the extra that installs it, and what it is for."""
 
@@ -107,8 +109,12 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check all, and print each finding as it comes; 1 if something is broken."""
+    folder = options.dir or Path(temporary_directory())
+    if not os.access(folder, os.W_OK) or not folder.is_dir():
+        refuse(f"no files can be written in {folder}: name a directory with --dir")
+    resolve(options.device)  # a wrong one is refused before anything is measured
     found = []
-    for finding in findings(options.device, options.dir or Path(tempfile.gettempdir())):
+    for finding in findings(options.device, folder):
         found.append(finding)
         if not options.json:
             print(finding, flush=True)

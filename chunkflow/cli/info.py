@@ -19,10 +19,11 @@ from typing import Any
 
 import chunkflow as cf
 from chunkflow.cli.common import Commands, command
+from chunkflow.core.settings import temporary_directory
 from chunkflow.core.units import format_bytes
 from chunkflow.devices import measured_rates
 from chunkflow.devices.registry import CPU, KINDS
-from chunkflow.errors import hidden
+from chunkflow.errors import ArgumentError, hidden
 from chunkflow.system import host, native
 
 TEXT = """\
@@ -109,7 +110,7 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """The system, the processor, memory and the directory of temporary files."""
-    folder = tempfile.gettempdir()
+    folder = _temporary_directory()
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "system": platform.platform(),
@@ -121,6 +122,13 @@ def machine() -> dict[str, Any]:
         "temporary files": folder,
         "temporary files free": shutil.disk_usage(folder).free,
     }
+
+
+def _temporary_directory() -> str:
+    try:
+        return temporary_directory()
+    except ArgumentError:  # a wrong setting is shown below
+        return tempfile.gettempdir()
 
 
 def _memory_limit() -> int | None:

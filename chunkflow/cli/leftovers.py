@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from functools import partial
 
 import chunkflow as cf
-from chunkflow.cli.common import Commands, command
+from chunkflow.cli.common import Commands, command, refuse
 from chunkflow.core.units import format_bytes
 
 
@@ -24,6 +25,10 @@ def add(commands: Commands) -> None:
 def settle(options: argparse.Namespace, *, only_begun: bool) -> int:
     """Settle what dead runs left, and say what that was."""
     path, dry = options.path, options.dry_run
+    is_url, file = "://" in path, path if os.path.exists(path) else path.partition(":/")[0]
+    folder = os.path.dirname(os.path.abspath(file))
+    if not is_url and not os.path.isdir(folder):
+        refuse(f"there is no directory {folder}")
     found = [left for left in cf.leftovers(path) if left.is_begun or not only_begun]
     if not dry:
         found = list(cf.recover(path) if only_begun else cf.clean(path))
@@ -32,5 +37,8 @@ def settle(options: argparse.Namespace, *, only_begun: bool) -> int:
         size = "chunks at a URL" if "://" in left.claim else format_bytes(left.nbytes)
         also = "; the same call with --resume, or resume=True, would go on with it" if dry and left.resumes else ""
         print(f"{left.output or left.claim}: {size}, {'to be ' * dry}{what}{also}")
-    print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}" if found else "nothing is left")
+    if found:
+        print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}")
+    else:  # of an output nothing may be there yet, or its path is misspelt
+        print("nothing is left" if is_url or os.path.exists(file) else f"nothing is left: there is no {file}")
     return 0

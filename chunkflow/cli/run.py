@@ -21,6 +21,7 @@ from chunkflow.cli.common import (
     add_decode,
     add_output,
     add_run,
+    check_writable,
     command,
     described,
     output_options,
@@ -28,6 +29,7 @@ from chunkflow.cli.common import (
     refuse,
     run_options,
 )
+from chunkflow.cli.inputs import opened
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import DEFAULT
 from chunkflow.graph.nodes import Lazy
@@ -84,7 +86,7 @@ def add(commands: Commands) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fn", metavar="FN", help="an expression, or module:function")
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="arrays: .npy, zarr, x.h5:/name, or URLs")
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="arrays: .npy, zarr, x.h5:/name, TIFF, or URLs")
     parser.add_argument("out", metavar="OUT", help="where the result goes; - prints it")
     add_decode(parser)
     parser.add_argument("--lazy", action="store_true", help="call module:function once, with lazy arrays")
@@ -98,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
     """Compute the result, and store or print it."""
     if options.explain:
         return explain(options)
+    if options.trace:
+        check_writable(options.trace, "--trace")
     with cf.Profile() as profile:
         result = evaluated(options)
         if options.out == "-":
@@ -147,7 +151,7 @@ def explain(options: argparse.Namespace) -> int:
 
 def evaluated(options: argparse.Namespace) -> Any:
     """The result of FN: a lazy array or several, or a value where it had to be computed at once."""
-    arrays = [cf.open(path, decode=options.decode) for path in options.inputs]
+    arrays = [opened(path, options.decode) for path in options.inputs]
     if options.boundary is not None and options.depth is None:
         refuse("--boundary says what lies beyond the edges for --depth: give that too")
     with cf.Budget(options.budget or DEFAULT):  # of what is computed at once, as the mask of a[a > 3]
@@ -183,11 +187,16 @@ def boundary_of(text: str) -> str | float:
 def _expression(text: str, arrays: Sequence[Any]) -> Any:
     names = dict(zip(string.ascii_lowercase, arrays, strict=False))
     try:
-        return eval(text, {"np": np, "cf": cf, **names, "x": names.get("x", arrays[0])})
-    except Exception as error:
+        found = eval(text, {"np": np, "cf": cf, **names, "x": names.get("x", arrays[0])})
+    except (Exception, SystemExit) as error:
         if isinstance(error, cf.ChunkflowError):
             raise
-        refuse(f"cannot evaluate {text!r}: {type(error).__name__}: {error}")
+        inputs = ", ".join(list(names)[: len(arrays)])
+        also = f"; the inputs are {inputs}" if isinstance(error, NameError) else ""
+        refuse(f"cannot evaluate {text!r}: {type(error).__name__}: {error}{also}")
+    if callable(found) and not hasattr(found, "shape"):
+        refuse(f"{text!r} is a function, and not called: write it with its arguments, as {text}()")
+    return found
 
 
 def _imported(text: str) -> Any:

@@ -150,3 +150,11 @@ def test_the_command_says_what_there_was(tmp_path: Path, capsys: pytest.CaptureF
     assert "no directory" in capsys.readouterr().err
     with pytest.raises(SourceNotFoundError, match="no directory"):
         cf.leftovers(tmp_path / "a" / "b")
+
+
+def test_a_path_that_does_not_exist_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be misspelt. Of an output nothing may be there yet, so it is no mistake if its folder is there."""
+    assert command.main(["clean", str(tmp_path / "none.h5:/u")]) == 0
+    assert capsys.readouterr().out == f"nothing is left: there is no {tmp_path / 'none.h5'}\n"
+    assert command.main(["clean", str(tmp_path / "none" / "x.zarr")]) == 2
+    assert "there is no directory" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import h5py
@@ -112,3 +113,81 @@ def test_sides_that_are_none(given: str, capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit, match="2"):
         main(["copy", "x.npy", "y.zarr", given])
     refused(capsys)
+
+
+PACKED = {"scale_factor": 0.5, "add_offset": 1.0, "_FillValue": np.int16(-1)}
+
+
+@pytest.fixture
+def packed() -> np.ndarray:
+    """Values of packed.h5:/t."""
+    with h5py.File("packed.h5", "w") as file:
+        file["t"] = np.arange(-1, 11, dtype="i2").reshape(3, 4)
+        file["t"].attrs.update(PACKED)
+    return np.where(np.arange(-1, 11) < 0, np.nan, np.arange(-1, 11) * 0.5 + 1).reshape(3, 4)
+
+
+def test_packed_numbers_are_decoded_if_asked(packed: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "packed.h5:/t", "t.zarr", "--decode", "cf", "--dtype", "f4", "--chunks", "2,2"]) == 0
+    assert capsys.readouterr().err == ""
+    np.testing.assert_array_equal(cf.open("t.zarr").compute(), packed)
+    assert main(["copy", "packed.h5:/t", "raw.npy", "--decode", "raw"]) == 0
+    assert capsys.readouterr().err == ""
+    np.testing.assert_array_equal(np.load("raw.npy").reshape(-1), np.arange(-1, 11))
+
+
+@pytest.mark.parametrize("verb", [["copy"], ["rechunk", "--chunks", "2,2"]])
+@pytest.mark.usefixtures("packed")
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_of_packed_numbers_is_warned_once(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb[0], "packed.h5:/t", "t.zarr", *verb[1:]]) == 0
+    told = capsys.readouterr().err
+    assert told.count("chunkflow: warning") == 1
+    assert "--decode cf gives the values, --decode raw the stored numbers" in told
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files stay open to the end
+def test_tiff(capsys: pytest.CaptureFixture[str]) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    x = np.arange(3 * 32 * 48, dtype="u2").reshape(3, 32, 48)
+    tifffile.imwrite("plain.tif", x, photometric="minisblack")
+    tifffile.imwrite("tiles.tif", x, compression="zlib", tile=(16, 16), photometric="minisblack")
+    for i, plane in enumerate(x):
+        tifffile.imwrite(f"frame{i}.tif", plane)
+    for path in ("plain.tif", "tiles.tif", "frame*.tif"):
+        assert main(["copy", path, "x.zarr", "--overwrite"]) == 0
+        np.testing.assert_array_equal(zarr.open_array("x.zarr")[...], x)
+        assert main(["run", "a.max(axis=0)", path, "x.npy", "--overwrite"]) == 0
+        np.testing.assert_array_equal(np.load("x.npy"), x[2])
+    assert main(["copy", "plain.tif", "x.zarr", "--overwrite", "--resume"]) == 0
+    capsys.readouterr()
+    assert main(["copy", "none*.tif", "x.zarr", "--overwrite"]) == 2
+    assert "there is no TIFF file under none*.tif" in refused(capsys)
+    Path("wrong.tif").write_bytes(b"no image")
+    assert main(["stats", "wrong.tif"]) == 1
+    assert "tifffile cannot read wrong.tif" in refused(capsys)
+
+
+def test_tiff_without_its_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    assert main(["stats", "x.tif"]) == 2
+    assert "pip install tifffile" in refused(capsys)
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_netcdf_3(capsys: pytest.CaptureFixture[str]) -> None:
+    netcdf_file = pytest.importorskip("scipy.io").netcdf_file
+    pytest.importorskip("xarray")
+    with netcdf_file("old.nc", "w") as file:
+        file.createDimension("x", 12)
+        variable = file.createVariable("t", "i2", ("x",))
+        variable[:] = np.arange(12)
+        variable.scale_factor = 0.5
+    assert main(["copy", "old.nc:/t", "t.npy"]) == 0
+    assert "scale_factor=0.5. --decode cf gives the values" in capsys.readouterr().err
+    np.testing.assert_array_equal(np.load("t.npy"), np.arange(12))
+    assert main(["copy", "old.nc", "values.zarr", "--decode", "cf", "--chunks", "4"]) == 0
+    np.testing.assert_array_equal(zarr.open_array("values.zarr")[...], np.arange(12) / 2)
+    capsys.readouterr()
+    assert main(["stats", "old.nc:u"]) == 2
+    assert "old.nc holds 't': add the name of one, as in 'old.nc:t'" in refused(capsys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,18 @@ def test_doctor_of_a_device_with_its_own_memory() -> None:
     assert "nvcomp" in found["decoding on GPU"].mend
 
 
+def test_info_shows_what_is_wrong_in_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CHUNKFLOW_BUDGTE", "1GB")
+    monkeypatch.setitem(cf.config.config, "threads", "many")
+    monkeypatch.setitem(cf.config.config, "temporary_directory", "/no/such")
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"threads +many \(config.set; refused: threads='many'", told)
+    assert re.search(r"CHUNKFLOW_BUDGTE +1GB \(environment; no such setting: misspelt\?\)", told)
+
+
 def test_info_imports_nothing_heavy() -> None:
     script = (
         "import sys; from chunkflow.cli import main; main(['info']);"
@@ -115,11 +128,23 @@ def test_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("_small")
-def test_doctor_exits_with_1_if_something_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--dir", str(tmp_path / "none")]) == 1
+def test_doctor_exits_with_1_if_something_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "x"))
+
+    monkeypatch.setattr(doctor, "_disk", full)
+    assert main(["doctor", "--dir", str(tmp_path)]) == 1
     told = capsys.readouterr().out
     assert "broken   disk" in told
     assert "--dir" in told
+
+
+@pytest.mark.parametrize("line", [["--dir", "none"], ["--device", "tpu"]])
+def test_doctor_measures_nothing_if_it_is_asked_wrongly(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", *line]) == 2
+    assert not capsys.readouterr().out
 
 
 def test_doctor_says_what_mends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -140,6 +165,7 @@ COMPLETED = [
     (["convert", "--format", "h"], "hdf5"),
     (["completion", "z"], "zsh"),
     (["stats", "x"], ""),
+    (["--ver"], "--version"),
 ]
 
 

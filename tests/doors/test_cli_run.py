@@ -191,12 +191,35 @@ def test_a_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         (["filters:NUMBER", "a.npy", "c.npy"], "no function"),
         (["filters:behind", "a.npy", "-", "--boundary", "nearest"], "for --depth: give that too"),
         (["a + 1", "a.npy", "-", "--depth", "1"], "called with each block, and a + 1 is none"),
+        (["exit(3)", "a.npy", "c.npy"], "cannot evaluate 'exit(3)': SystemExit: 3"),
+        (["a.mean", "a.npy", "c.npy"], "a function, and not called: write it with its arguments, as a.mean()"),
+        (["a + q", "a.npy", "b.zarr", "c.npy"], "name 'q' is not defined; the inputs are a, b"),
+        (["a", "a.npy", "c.npy", "--trace", "none/t.json"], "--trace none/t.json cannot be written: there is no"),
+        (["a", "a.npy", "c.npy", "--trace", "."], "--trace . is a directory"),
+        (["a", "*.npy", "c.npy"], "patterns are of TIFF files alone"),
+        (["a", ".", "c.npy"], "give a .npy file, a zarr array, or a dataset"),
     ],
 )
 def test_mistakes_are_a_line(line: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *line]) == 2
     assert told in error_of(capsys)
     assert not list(folder.glob("c.*"))
+
+
+def test_messages_name_options_and_no_calls_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "a", "a.npy", "c.what"]) == 2
+    assert "NewArray" not in error_of(capsys)
+    assert main(["run", "a", "a.npy", "b.zarr"]) == 2
+    assert error_of(capsys).endswith("b.zarr exists: pass --overwrite to replace it once the run has succeeded\n")
+
+
+def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "evaluated", interrupted)
+    assert main(["run", "a", "a.npy", "c.npy"]) == 130
+    assert capsys.readouterr().err == "chunkflow: interrupted\n"
 
 
 def test_options_among_the_arrays(capsys: pytest.CaptureFixture[str]) -> None:
