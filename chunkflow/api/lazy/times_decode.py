@@ -41,10 +41,23 @@ def decoded_times(stored: Array, how: CfCoding | None, times: TimeCoding) -> Tim
     span = TimeArray(counts, f"m8[{unit}]")
     if times.since is None:
         return span
-    coarse = times.since.astype(f"M8[{unit}]")
-    found = span + (coarse if coarse == times.since else times.since)
-    if (
-        times.reformed and REFORM.astype(found.dtype).astype(REFORM.dtype) == REFORM
-    ):  # else the unit reaches no such day
+    since = _exactly(times.since, f"M8[{unit}]")
+    found = span + (times.since if since is None else since)
+    if times.reformed and _exactly(REFORM, found.dtype) is not None:  # else the unit reaches no such day
         found = np.where(found < REFORM, seen(NAT, found.dtype), found)
     return found  # type: ignore[no-any-return]
+
+
+def _exactly(time: Any, dtype: Any) -> Any:
+    """A time in another unit; None if that does not have it, or does not reach it.
+
+    >>> _exactly(np.datetime64("2000-01-01"), "M8[ns]")
+    np.datetime64('2000-01-01T00:00:00.000000000')
+    >>> _exactly(np.datetime64("1582-10-15"), "M8[ns]"), _exactly(np.datetime64("2000-01-01T12"), "M8[D]")
+    (None, None)
+    """
+    try:
+        found = time.astype(dtype)
+        return found if found.astype(time.dtype) == time else None
+    except OverflowError:  # since NumPy 2.5; before, integers wrap around
+        return None

@@ -93,7 +93,8 @@ def test_what_a_unit_does_not_reach_is_nat_or_refused() -> None:
     far = np.array(["9999-01-01", "2262-04-11", "-9000-01-01"], "M8[D]")
     got = cf.open(far).astype("M8[ns]").compute(device="cpu")
     alike(got, np.array(["NaT", "2262-04-11", "NaT"], "M8[ns]"))
-    assert (far.astype("M8[ns]") < np.datetime64("2200-01-01"))[0]  # NumPy's integers have wrapped around
+    if np.lib.NumpyVersion(np.__version__) < "2.5.0":
+        assert (far.astype("M8[ns]") < np.datetime64("2200-01-01"))[0]  # NumPy's integers have wrapped around
     with pytest.raises(errors.ArgumentError, match=r"9999-01-01 is beyond datetime64\[ns\].*astype\('M8\[s\]'\)"):
         _ = cf.open(DATES.astype("M8[ns]")) < np.datetime64("9999-01-01")
     least, most = np.array([NAT + 1, -NAT - 1]).view("m8[s]")
