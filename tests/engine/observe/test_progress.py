@@ -7,8 +7,10 @@ import inspect
 import io
 import logging
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import chunkflow as cf
@@ -19,10 +21,11 @@ from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError
 
 
-def run(progress: ProgressLike, bytes_in: int = 200, bytes_out: int = 100) -> None:
+def run(progress: ProgressLike, bytes_in: int = 200, bytes_out: int = 100, partials: int = 0) -> None:
     observer = make(progress)
     assert observer is not None
-    observer.started(SimpleNamespace(bytes_in=bytes_in, bytes_out=bytes_out))
+    memory = SimpleNamespace(partials=partials)
+    observer.started(SimpleNamespace(bytes_in=bytes_in, bytes_out=bytes_out, memory=memory))
     for _ in range(4):
         observer.landed(bytes_in // 4, bytes_out // 4)
     observer.finished(None, 0)
@@ -86,12 +89,25 @@ def test_bytes_read_where_nothing_is_stored() -> None:
     assert calls[-1] == (200, 200)
 
 
+def test_bytes_read_where_the_result_is_stored_at_the_end(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    run(lambda done, total: calls.append((done, total)), bytes_out=4, partials=8)
+    assert calls == [(0, 200), (50, 200), (100, 200), (150, 200), (200, 200)]
+    calls.clear()
+    x = np.ones((64, 1000))
+    cf.copy(x, cf.NewArray(tmp_path / "x.zarr", chunks=(4, 1000)), device="cpu")
+    told = lambda done, total: calls.append((done, total))  # noqa: E731
+    cf.mean(tmp_path / "x.zarr", axis=0, budget="500kB", device="cpu", progress=told)
+    assert len(calls) > 3
+    assert (calls[0], calls[-1]) == ((0, x.nbytes), (x.nbytes, x.nbytes))
+
+
 def test_an_observer_starts_anew_with_each_run() -> None:
     calls: list[tuple[int, int]] = []
     observer = make(lambda done, total: calls.append((done, total)))
     for _ in range(2):
         assert observer is not None
-        observer.started(SimpleNamespace(bytes_in=8, bytes_out=8))
+        observer.started(SimpleNamespace(bytes_in=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
         observer.landed(8, 8)
     assert calls == [(0, 8), (8, 8)] * 2
 
@@ -107,7 +123,7 @@ def test_a_function_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> 
     assert observer is not None
     trace = Trace([observer])
     with caplog.at_level(logging.ERROR, logger="chunkflow"):
-        trace.started(SimpleNamespace(bytes_in=8, bytes_out=8))
+        trace.started(SimpleNamespace(bytes_in=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
         trace.landed(8, 8)
     assert calls == [0]
     assert "ZeroDivisionError" in caplog.text
