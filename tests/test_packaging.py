@@ -106,6 +106,9 @@ def test_the_recipe_of_conda_needs_the_same() -> None:
     scripts = [f"{name} = {function}" for name, function in PROJECT["scripts"].items()]
     assert RECIPE["build"]["python"]["entry_points"] == scripts
     assert RECIPE["package"]["name"] == PROJECT["name"]
+    compiled = [name for test in RECIPE["tests"] for name in test.get("python", {}).get("imports", ())][1:]
+    folder = ROOT / "chunkflow" / "system" / "native"
+    assert compiled == sorted(f"chunkflow.system.native.{path.stem}" for path in folder.glob("*.c"))
     assert RECIPE["about"]["license"] == PROJECT["license"]
     assert RECIPE["about"]["summary"] == PROJECT["description"]
 

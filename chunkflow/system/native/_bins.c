@@ -98,7 +98,7 @@ static PyObject *py_add(PyObject *self, PyObject *args) {
         goto end;
     }
     const int64_t step = number <= FEW ? number : 0;
-    if (step && !(part = calloc(TIMES * step ? TIMES * step : 1, sizeof(int64_t)))) {
+    if (step && !(part = calloc((size_t)(TIMES * step), sizeof(int64_t)))) {
         PyErr_NoMemory();
         goto end;
     }

@@ -145,17 +145,6 @@ static int crc_fast(void) { return __builtin_cpu_supports("sse4.2"); }
 static int crc_fast(void) { return 1; }
 #endif
 
-static uint64_t eight(const uint8_t *at) {
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-static uint32_t crc_shifted(uint32_t crc) {
-    return crc_shift[0][crc & 255] ^ crc_shift[1][crc >> 8 & 255] ^ crc_shift[2][crc >> 16 & 255] ^
-           crc_shift[3][crc >> 24];
-}
-
 static void crc_prepare(void) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t crc = i;
@@ -168,7 +157,7 @@ static void crc_prepare(void) {
     uint32_t bits[32];  /* the value is a sum of bits, and so is what becomes of it */
     for (int bit = 0; bit < 32; bit++) {
         bits[bit] = (uint32_t)1 << bit;
-        for (int i = 0; i < RUN; i++) bits[bit] = bits[bit] >> 8 ^ crc_table[0][bits[bit] & 255];
+        for (unsigned i = 0; i < RUN; i++) bits[bit] = bits[bit] >> 8 ^ crc_table[0][bits[bit] & 255];
     }
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < 256; i++)
@@ -176,6 +165,17 @@ static void crc_prepare(void) {
 }
 
 #ifdef CRC_TARGET
+static uint64_t eight(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static uint32_t crc_shifted(uint32_t crc) {
+    return crc_shift[0][crc & 255] ^ crc_shift[1][crc >> 8 & 255] ^ crc_shift[2][crc >> 16 & 255] ^
+           crc_shift[3][crc >> 24];
+}
+
 CRC_TARGET static uint32_t crc_by_words(uint32_t crc, const uint8_t **at, int64_t *size) {
     for (; *size >= 3 * RUN; *at += 3 * RUN, *size -= 3 * RUN) {
         uint32_t second = 0, third = 0;
@@ -206,6 +206,8 @@ static uint32_t crc32c(const uint8_t *at, int64_t size, int fast) {
     uint32_t crc = 0xFFFFFFFFu;
 #ifdef CRC_TARGET
     if (fast && crc_fast()) crc = crc_by_words(crc, &at, &size);
+#else
+    (void)fast;  /* there is no other way on this processor */
 #endif
     crc = crc_by_tables(crc, &at, &size);
     for (; size; at++, size--) crc = crc >> 8 ^ crc_table[0][(crc ^ *at) & 255];
