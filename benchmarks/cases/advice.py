@@ -25,23 +25,24 @@ from chunkflow.engine.observe.what_if import WhatIf
 
 
 class Fault(NamedTuple):
-    """A slow run, ``run(source, **keywords)``, and the cause that is to be named."""
+    """A slow run, ``run(source(), **keywords)``, and the cause that is to be named."""
 
     cause: str
     run: Callable[..., Any]
-    source: Any
+    source: Callable[[], Any]
     keywords: dict[str, Any]
 
 
 def cases(bench: Bench) -> Iterator[Listing]:
     """One table: each fault, and each change that is advised beside what it then brought."""
     head = ["fault", "took, s", "bound by", "named", "what if", "predicted, s", "then took, s", "predicted / took"]
-    found = Listing("advice", "faults that are planted, and the advice on each", head)
-    for name, fault in faults(bench).items():
-        if not bench.wanted(name):
-            continue
+    wanted = {name: fault for name, fault in faults(bench).items() if bench.wanted(name)}
+    title = "advice" if bench.wanted("") else f"advice on {', '.join(wanted)}"
+    found = Listing(title, "faults that are planted, and the advice on each", head)
+    for name, fault in wanted.items():
         keywords = {**bench.options, **fault.keywords}
-        slow = partial(fault.run, fault.source, **keywords)
+        source = fault.source()
+        slow = partial(fault.run, source, **keywords)
         slow()
         seen = []
         for _ in range(bench.repeats):
@@ -52,7 +53,7 @@ def cases(bench: Bench) -> Iterator[Listing]:
         named = "yes" if fault.cause in [cause.name for cause in advice.causes] else "NO"
         cells: list[tuple[object, ...]] = []
         for what_if in advice.what_ifs:
-            took = median_seconds(_changed(fault, keywords, what_if, bench), bench.repeats)
+            took = median_seconds(_changed(fault.run, source, keywords, what_if, bench), bench.repeats)
             cells.append(
                 (what_if.change, f"{what_if.seconds:.3g}", f"{took:.3g}", f"{what_if.seconds / took:.2f}"),
             )
@@ -61,9 +62,11 @@ def cases(bench: Bench) -> Iterator[Listing]:
     yield found
 
 
-def _changed(fault: Fault, keywords: dict[str, Any], what_if: WhatIf, bench: Bench) -> Callable[[], Any]:
+def _changed(
+    run: Callable[..., Any], source: Any, keywords: dict[str, Any], what_if: WhatIf, bench: Bench
+) -> Callable[[], Any]:
     """The run after a change."""
-    source, change = fault.source, dict(what_if.keywords)
+    change = dict(what_if.keywords)
     if "chunks" in change or "codec" in change:
         stored = zarr.open_array(source)
         how = {"compressors": None} if "codec" in change else {"compressors": stored.compressors}
@@ -71,7 +74,7 @@ def _changed(fault: Fault, keywords: dict[str, Any], what_if: WhatIf, bench: Ben
         change.pop("codec", None)
         source = str(bench.directory / "changed.zarr")
         zarr.create_array(source, data=stored[...], chunks=chunks, overwrite=True, **how)
-    return partial(fault.run, source, **{**keywords, **change})
+    return partial(run, source, **{**keywords, **change})
 
 
 def faults(bench: Bench) -> dict[str, Fault]:
@@ -82,16 +85,20 @@ def faults(bench: Bench) -> dict[str, Fault]:
     planes = (max(1, side // 16), -1, -1)
     root: dict[str, Any] = {"out": f"{place}/root.npy", "overwrite": True}
 
-    def stored(name: str, array: np.ndarray, chunks: tuple[int, ...], **how: Any) -> str:
-        zarr.create_array(f"{place}/{name}.zarr", data=array, chunks=chunks, overwrite=True, **how)
-        return f"{place}/{name}.zarr"
+    def stored(chunks: tuple[int, ...], array: np.ndarray = x, **how: Any) -> Callable[[], str]:
+        def made() -> str:
+            zarr.create_array(f"{place}/x.zarr", data=array, chunks=chunks, overwrite=True, **how)
+            return f"{place}/x.zarr"
 
-    along = stored("along", x, (planes[0], side, side))
-    gzip = stored("gzip", x, (max(1, side // 16), side // 4, side), compressors=zarr.codecs.GzipCodec())
-    small = stored("small", x[: side // 4], (8, 16, 16), compressors=None)
-    whole = stored("whole", x, x.shape, compressors=zarr.codecs.GzipCodec(level=1))
-    disk = tempfile.TemporaryDirectory(dir="/var/tmp")  # the directory may be in memory
-    np.save(f"{disk.name}/cold.npy", np.concatenate([x] * 4))
+        return made
+
+    def given() -> np.ndarray:
+        return x
+
+    def cold() -> tempfile.TemporaryDirectory[str]:
+        disk = tempfile.TemporaryDirectory(dir="/var/tmp")  # the bench's directory may be in memory
+        np.save(f"{disk.name}/cold.npy", np.concatenate([x] * 4))
+        return disk
 
     def evicted(source: tempfile.TemporaryDirectory[str], **keywords: Any) -> Any:
         path = f"{source.name}/cold.npy"
@@ -104,38 +111,43 @@ def faults(bench: Bench) -> dict[str, Fault]:
         with _others(len(os.sched_getaffinity(0))):
             return cf.map(np.sin, source, out=out, **keywords)
 
-    overlap = partial(cf.map_overlap, np.negative)
+    deflated = zarr.codecs.GzipCodec
     found = {
         "Python's lock": Fault(
             "threads wait for each other",
             partial(cf.map, _slow),
-            x,
+            given,
             {"out": out, "dtype": "f4", "workspace": 8, "chunks": planes},
         ),
-        "small chunks": Fault("small chunks", cf.sum, small, {}),
+        "small chunks": Fault("small chunks", cf.sum, stored((8, 16, 16), x[: side // 4], compressors=None), {}),
         "chunks across the blocks": Fault(
             "chunks lie across the blocks",
             partial(cf.map, np.tanh),
-            stored("across", x, (side, side // 4, side // 4)),
+            stored((side, side // 4, side // 4)),
             {"chunks": planes, "budget": x.nbytes // 3, **root},
         ),
-        "a cold file": Fault("the files were not in memory", evicted, disk, {}),
-        "a slow codec": Fault("decoding takes long", cf.sum, gzip, {}),
-        "halos of small blocks": Fault(
-            "elements are read again", overlap, along, {"depth": planes[0], "budget": x.nbytes // 2, **root}
+        "a cold file": Fault("the files were not in memory", evicted, cold, {}),
+        "a slow codec": Fault(
+            "decoding takes long", cf.sum, stored((planes[0], side // 4, side), compressors=deflated()), {}
         ),
-        "one core decodes": Fault("one core decodes", cf.sum, whole, {}),
+        "halos of small blocks": Fault(
+            "elements are read again",
+            partial(cf.map_overlap, np.negative),
+            stored((planes[0], side, side)),
+            {"depth": planes[0], "budget": x.nbytes // 2, **root},
+        ),
+        "one core decodes": Fault("one core decodes", cf.sum, stored(x.shape, compressors=deflated(level=1)), {}),
         "a small budget": Fault(
             "a small budget",
             partial(cf.map, np.sin),
-            x,
+            given,
             {"out": out, "budget": 64 << 20 if bench.is_gpu else 400_000},
         ),
-        "new pages": Fault("the result's memory is new", partial(cf.map, np.negative), x, {}),
-        "other processes": Fault("other processes", among_others, x, {}),
+        "new pages": Fault("the result's memory is new", partial(cf.map, np.negative), given, {}),
+        "other processes": Fault("other processes", among_others, given, {}),
     }
     if bench.is_gpu:
-        cubes = stored("cubes", x, (64,) * 3, compressors=zarr.codecs.ZstdCodec())
+        cubes = stored((64,) * 3, compressors=zarr.codecs.ZstdCodec())
         found["the host decodes"] = Fault("the host decodes", cf.sum, cubes, {"device": _without_decoder(bench.device)})
         for name in ("Python's lock", "new pages"):  # a GPU has neither
             del found[name]

@@ -147,6 +147,16 @@ class ScratchFiles:
         seconds = {"encode": encoded - plain, "decode": decoded - summed}
         return {name: x.nbytes / max(taken * lanes, 1e-9) for name, taken in seconds.items() if taken > 0}
 
+    def load(self, options: dict[str, Any]) -> float:
+        """Bytes per second at which a thread reads unencoded chunks that are in the system's memory."""
+        x = self.array
+        with TemporaryDirectory(dir=self.folder) as folder:
+            raw = scratch_array(f"{folder}/new.zarr", x.shape, x.dtype, (max(len(x) // CHUNKS, 1), x.shape[1]))
+            mapping.map(np.negative, x, out=raw, **options)
+            loaded, summed = (fastest(partial(sums.sum, y, **options)) for y in (f"{folder}/new.zarr", x))
+        lanes: int = options["device"].machine.lanes
+        return x.nbytes / (max(loaded - summed, 1e-9) * lanes)
+
     def handling(self, options: dict[str, Any]) -> float:
         """Seconds for each chunk of blocks that have some, beyond those of blocks in memory."""
         x, each = self.array[:BLOCKS], {"chunks": (BLOCKS // 64, -1), **options}
@@ -222,7 +232,7 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
             made = {name: getattr(files, name)(options) for name in ("create", "scatter", "separate")}
             machine = replace(machine, **made)
             if not device.machine.staged:
-                machine = replace(machine, **files.coded(options))
+                machine = replace(machine, **files.coded(options), load=files.load(options))
             disk = files.disk(options)
         lacks = "" if disk else f"files in {files.folder} stay in memory, so no disk is measured: name one with --dir"
         machine = replace(machine, multiply=_products(device), disk=disk or machine.disk)

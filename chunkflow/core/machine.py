@@ -99,6 +99,8 @@ class Machine:
         The same of short runs, which go through a mapping; 0 for as `create`.
     separate : float
         The same of chunks that are files of their own, whose pages it makes side by side.
+    load : float
+        Rate at which a lane reads files that are in the system's memory; 0 for as `read`.
     disk : float
         Rate at which bytes of files come that are not in the system's memory; 0: as fast as others. No plan counts it,
         since results would differ in their last bits by what is there, but what `chunkflow.engine.observe.analysis`
@@ -138,6 +140,7 @@ class Machine:
     create: float = 0.0
     scatter: float = 0.0
     separate: float = 0.0
+    load: float = 0.0
     disk: float = 2e9
     fresh: float = 0.0
     multiply: float = 0.0

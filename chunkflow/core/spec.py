@@ -78,6 +78,8 @@ class Storage:
         Whether chunks are stored unencoded.
     separate : bool
         Whether each of these chunks is a file of its own (`chunkflow.stores.protocol.Separate`).
+    parted : bool
+        Whether of a chunk that is cut only the wanted part is read.
     fresh : bool
         Whether the elements are written to a single new file.
     codec : str
@@ -94,6 +96,7 @@ class Storage:
     beside: int = 0
     raw: bool = False
     separate: bool = False
+    parted: bool = False
     fresh: bool = False
     codec: str = ""
     matches: float = 0.0

@@ -22,7 +22,7 @@ from chunkflow.system.host import cores, processor
 
 VARIABLE = "CHUNKFLOW_RATES"
 
-ABSENT = ("create", "scatter", "separate", "disk", "fresh", "multiply")
+ABSENT = ("create", "scatter", "separate", "load", "disk", "fresh", "multiply")
 """Rates that a device may lack."""
 
 RATES = ("read", "upload", "compute", "download", "write", "decode", "encode", *ABSENT)

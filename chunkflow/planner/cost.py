@@ -40,6 +40,7 @@ class Traffic:
     created: int = 0
     scattered: int = 0
     separate: int = 0
+    files: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Estimate:
     """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage.
 
     `handed` are those of the first that blocks cost besides, however small they are. `coding` are those in which
-    chunks are found and decoded, of the stage that reads.
+    chunks are found and decoded, of the stage that reads, and `finding` those of them in which they are found.
     """
 
     seconds: float
@@ -55,6 +56,7 @@ class Estimate:
     hidden: float
     handed: float = 0.0
     coding: float = 0.0
+    finding: float = 0.0
 
     @property
     def bound_by(self) -> str:
@@ -92,9 +94,14 @@ def estimate(
     rows = max(blocks if rows is None else rows, 1)
     lanes = min(machine.lanes, depth, rows)
     # Lanes wait for one another where chunks are found and opened, which Python does.
-    coding = traffic.decode / (machine.decode * decoders) + handling * (1 if machine.staged else lanes)
+    finding = handling * (1 if machine.staged else lanes)
+    coding = traffic.decode / (machine.decode * decoders) + finding
+    files = traffic.files if machine.load else 0
     stages = {
-        "read": waits + traffic.read / (machine.read * min(decoders, 1)) + coding,
+        "read": waits
+        + (traffic.read - files) / (machine.read * min(decoders, 1))
+        + files / ((machine.load or 1) * min(decoders, 1))
+        + coding,
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": written(machine, traffic, lanes) + traffic.encode / (machine.encode * encoders),
     }
@@ -114,7 +121,7 @@ def estimate(
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         seconds = total / lanes * ragged(rows, lanes) + handed
-        return Estimate(seconds, stages, seconds, handed, coding)
+        return Estimate(seconds, stages, seconds, handed, coding, finding)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:
         shares["read"] = shares["upload"] = traffic.first / traffic.upload
@@ -127,7 +134,7 @@ def estimate(
     slots = max(depth, 2) if unpacking else depth
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     handed = blocks * (PANEL if work else machine.overhead)
-    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed, handed, coding)
+    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed, handed, coding, finding)
 
 
 def written(machine: Machine, traffic: Traffic, lanes: int) -> float:

@@ -15,11 +15,12 @@ from chunkflow.planner.problem import Candidate, block_bytes
 class LoadedBytes(NamedTuple):
     """Bytes of a run's operands that are read, that are uploaded, and that the host decodes (as an ordinary codec's).
 
-    `chunks` are those that are read; in a shard they count twice, as its index is searched for them. `unpacking` are
-    the seconds in which the device decodes.
+    Of those that are read `files` come from files of this machine. `chunks` are those that are read; in a shard they
+    count twice, as its index is searched for them. `unpacking` are the seconds in which the device decodes.
     """
 
     read: int
+    files: int
     upload: int
     decode: int
     chunks: float
@@ -29,13 +30,16 @@ class LoadedBytes(NamedTuple):
 def loaded(candidate: Candidate) -> LoadedBytes:
     """What loading a candidate's operands takes."""
     problem, grid, walk, depth = candidate.problem, candidate.grid, candidate.walk, candidate.depth
-    read = upload = decode = 0
+    read = files = upload = decode = 0
     chunks = unpacking = 0.0
     for i, (spec, operand) in enumerate(zip(problem.operands, candidate.op.operands, strict=True)):
         loads = candidate.loads[i]
         repeats = loads // max(operand.different(candidate.counts), 1) if candidate.blocks else 0
         touched = decoded_bytes(spec, operand, grid, walk, depth) * repeats
-        read += touched
+        wanted = loaded_bytes(spec, operand, grid, walk, depth) * repeats if spec.chunks else touched
+        taken = wanted if spec.storage.parted else touched
+        read += taken
+        files += 0 if spec.storage.in_memory or spec.storage.remote else taken
         if spec.chunks:
             chunks += (1 + spec.storage.sharded) * touched / (math.prod(spec.chunks) * spec.dtype.itemsize)
         if i in candidate.batches:  # how much shorter encoded chunks are is unknown before they are read
@@ -45,11 +49,11 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         if spec.chunks is None:
             upload += touched
             continue
-        upload += loaded_bytes(spec, operand, grid, walk, depth) * repeats
+        upload += wanted
         if not spec.storage.raw:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(touched / (known.host if known else 1))
-    return LoadedBytes(read, upload, decode, chunks, unpacking)
+    return LoadedBytes(read, files, upload, decode, chunks, unpacking)
 
 
 def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:
@@ -86,6 +90,7 @@ def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:
     new = [(s.nbytes, s.scatters(n)) for s, n in zip(outputs, candidate.shapes_out, strict=True) if s.storage.fresh]
     return Traffic(
         read=load.read,
+        files=load.files,
         upload=load.upload,
         compute=compute,
         download=written,

@@ -599,6 +599,22 @@ def test_narrow_blocks_of_new_files_are_written_at_a_rate_of_their_own(tmp_path:
     assert plan_of(problem, (2048, 64), 1).estimate.stages["write"] == pytest.approx(rows)
 
 
+def test_files_that_are_read_have_a_rate_and_memory_has_another() -> None:
+    machine = replace(NumpyDevice().machine, read=8e9, load=4e9)
+    memory, files = (estimate(machine, Traffic(*[10**9] * 5, files=n), 10, 3) for n in (0, 10**9))
+    assert files.stages["read"] == pytest.approx(2 * memory.stages["read"])
+    unknown = estimate(replace(machine, load=0.0), Traffic(*[10**9] * 5, files=10**9), 10, 3)
+    assert unknown.stages["read"] == memory.stages["read"]
+
+
+@pytest.mark.parametrize("parted", [True, False])
+def test_of_chunks_that_can_be_read_in_parts_only_the_wanted_ones_count(parted: bool) -> None:
+    x = spec((64, 512, 512), chunks=(64, 512, 512)).with_storage(raw=True, separate=True, parted=parted)
+    plan = make_plan(elementwise(x.shape), [x], [x], NumpyDevice().machine, 1 << 30, block=(8, 512, 512))
+    assert plan.traffic.read == x.nbytes * (1 if parted else 8)
+    assert plan.traffic.files == plan.traffic.read
+
+
 def test_chunks_that_are_files_have_a_rate_and_as_many_threads_as_there_are(tmp_path: Path) -> None:
     machine = replace(GPU, separate=GPU.write / 4, create=1.0)
     old, new = (estimate(machine, Traffic(*[10**9] * 5, separate=n), 10, 3) for n in (0, 10**9))

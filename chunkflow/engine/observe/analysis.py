@@ -90,13 +90,16 @@ class AnalyzedRun:
     def _stages(self) -> dict[str, float]:
         """Seconds of each stage: as planned, or as measured beforehand."""
         plan, stages = self.plan, dict(self.plan.estimate.stages)
-        reading = plan.traffic.read / plan.machine.read
-        if self.decoding is not None:
+        coding = plan.estimate.coding
+        reading = stages["read"] - coding
+        if self.decoding is not None:  # of a chunk that was found, too
             each = max(self.decoding - 1 / plan.machine.read, 0.0)  # the bytes that are read are counted already
-            stages["read"] = reading + (stages["read"] - reading) * each * plan.machine.decode
+            stages["read"] = reading + (coding - plan.estimate.finding) * each * plan.machine.decode
         if self.computing is not None:
             framed = sum(new for new, _ in rehearsal.framed(plan).values()) / plan.machine.read
-            spilled = (reading - framed) * (1 / plan.machine.spill - 1) if self._spills else 0.0
+            spilled = (
+                (reading - framed) * (1 / plan.machine.spill - 1) if self._spills and not plan.machine.load else 0.0
+            )
             stages["compute"], stages["read"] = self.computing, stages["read"] - framed + self.framing + spilled
         if self.storing:
             stages["write"] += self.storing - plan.traffic.write / plan.machine.write

@@ -7,24 +7,23 @@ that is not done takes no time; up to some waiting at each block is due to their
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe.seen import Seen
 from chunkflow.errors import ChunkflowError
 from chunkflow.planner.plan import Plan
+from chunkflow.stores.caches.decoded_chunks import PARTED
 
 LEAST = 0.1
 """Share of a run that a change has to save."""
 
 WAITING = 250e-6
 """Seconds that threads wait for one another at each small block, which the model does not know."""
-
-SHORT = 0.2
-"""Share of that waiting beyond which the spans of stages are of no use: threads wait in all of them."""
 
 STARTING = 8e-3
 """Seconds that a run on a device of its own takes before its first block and after its last one, where it took so much
@@ -47,7 +46,8 @@ class WhatIf:
 def what_ifs(run: Seen, *, elsewhere: bool = True) -> Iterator[WhatIf]:
     """Changes that would save a tenth and more, the best one first; with other devices if `elsewhere`.
 
-    Another device has to halve the time: how fast it is was not seen.
+    Of larger budgets it is the smallest that brings about as much as any. Another device has to halve the time: how
+    fast it is was not seen.
     """
     if run.replan is None or not len(run.plan.grid):
         return
@@ -60,7 +60,12 @@ def what_ifs(run: Seen, *, elsewhere: bool = True) -> Iterator[WhatIf]:
             if seconds < (0.5 if "device" in keywords else 1 - LEAST) * run.seconds:
                 found.append(WhatIf(change, seconds, keywords))
     found.sort(key=lambda each: each.seconds)
-    yield from [each for each in found if not _is_needless(each, found)]
+    budgets = [each for each in found if "budget" in each.keywords]
+    if len(budgets) > 1:
+        enough = [each for each in budgets if each.seconds * (1 - LEAST) < budgets[0].seconds]
+        kept = min(enough, key=lambda each: each.keywords["budget"])
+        found = [each for each in found if each is kept or "budget" not in each.keywords]
+    yield from found
 
 
 def _from_disk(run: Seen) -> float:
@@ -68,13 +73,6 @@ def _from_disk(run: Seen) -> float:
     if not run.cold or run.bound_by != "read":
         return 0.0
     return run.busy["read"] * min(run.cold / max(run.moved.get("read", 0), 1), 1.0)
-
-
-def _is_needless(one: WhatIf, all_of_them: Sequence[WhatIf]) -> bool:
-    """Whether a smaller budget brings about as much."""
-    budgets = [each for each in all_of_them if "budget" in each.keywords and "budget" in one.keywords]
-    smaller = [each.seconds for each in budgets if each.keywords["budget"] < one.keywords["budget"]]
-    return min(smaller, default=math.inf) * (1 - LEAST) < one.seconds
 
 
 def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict[str, Any], Callable[[], Plan]]]:
@@ -93,12 +91,17 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
         yield f"chunks of {chunks}", {"chunks": chunks}, lambda: replan(plan.budget, specs=specs)
     encoded = [i for i in chunked if not plan.operands[i].storage.raw]
     if encoded:
-        raw = {"raw": True, "codec": "", "copies": 1, "separate": True}
-        bare = [s.with_storage(**raw) if i in encoded else s for i, s in enumerate(plan.operands)]
+        bare = [_unencoded(spec) if i in encoded else spec for i, spec in enumerate(plan.operands)]
         yield "chunks that are stored unencoded", {"codec": None}, lambda: replan(plan.budget, specs=bare)
     if run.elsewhere is not None and (there := run.elsewhere()) is not None:
         name, machine = there
         yield f"device={name!r}", {"device": name}, lambda: replan(plan.budget, machine=machine)
+
+
+def _unencoded(spec: ArraySpec) -> ArraySpec:
+    """An array whose chunks are files as they are."""
+    parted = math.prod(spec.chunks or ()) * spec.dtype.itemsize >= PARTED
+    return spec.with_storage(raw=True, codec="", copies=1, separate=True, parted=parted)
 
 
 def _seconds(run: Seen, other: Plan) -> float:
@@ -106,16 +109,15 @@ def _seconds(run: Seen, other: Plan) -> float:
     plan = run.plan
     if other.machine != plan.machine:
         return _on_another_device(run, other)
-    alone = plan.lanes < 2 and not plan.machine.staged
-    more = max(run.seconds - plan.estimate.seconds, 0.0)
-    waiting = 0.0 if alone else min(more, WAITING * len(plan.grid))
+    if not plan.machine.staged:
+        return _by_stages(run, other)
+    known, then = plan.estimate.seconds, other.estimate.seconds
+    waiting = min(max(run.seconds - known, 0.0), WAITING * len(plan.grid))
     lasts = run.seconds - waiting
-    if plan.machine.staged and plan.traffic.decode and run.bound_by == "read":
+    if plan.traffic.decode and run.bound_by == "read":
         lasts = _by_overlapping_stages(run, other, lasts)
-    elif plan.machine.staged or waiting > SHORT * run.seconds:
-        lasts *= other.estimate.seconds / max(plan.estimate.seconds, 1e-12)
     else:
-        lasts = _by_stages(run, other, lasts)
+        lasts *= then / max(known, 1e-12)
     return lasts + waiting * len(other.grid) / len(plan.grid)
 
 
@@ -127,21 +129,31 @@ def _by_overlapping_stages(run: Seen, other: Plan, seconds: float) -> float:
     return fixed + _overlapped(other, other.estimate.stages | {"read": _read(run, other, reading)})
 
 
-def _by_stages(run: Seen, other: Plan, seconds: float) -> float:
-    """How long another plan takes if this one takes so many seconds, where a lane takes its block through all stages.
+def _by_stages(run: Seen, other: Plan) -> float:
+    """How long another plan takes where a lane takes its block through all stages.
 
-    What is in none of them is due to the number of blocks, as far as that was predicted, and stays as it is otherwise.
+    Threads wait for one another within them, at each block. What is in none of them is due to the number of blocks, as
+    far as that was predicted, and stays as it is otherwise.
     """
     known, would = run.plan.estimate, dict(other.estimate.stages)
-    if run.spent.get("read") and known.stages["read"]:
-        would["read"] = _read(run, other, run.spent["read"])
+    would["read"] = _read(run, other, run.spent["read"]) if run.spent.get("read") and known.stages["read"] else 0.0
     for stage in ("compute", "write"):
         if stage in run.spent and known.stages[stage]:
-            would[stage] *= run.spent[stage] / known.stages[stage]
-    besides = max(seconds - sum(run.spent.values()) / max(run.plan.lanes, 1), 0.0)
+            slower = max(run.spent[stage] - known.stages[stage], 0.0)
+            waits = min(slower, WAITING * len(run.plan.grid)) if run.plan.lanes > 1 else 0.0
+            would[stage] *= (run.spent[stage] - waits) / known.stages[stage]
+            would[stage] += waits * len(other.grid) / len(run.plan.grid)
+    besides = max(run.seconds - sum(run.spent.values()) / max(run.plan.lanes, 1), 0.0)
     handed = min(besides, known.handed)
     then = handed * other.estimate.handed / known.handed if known.handed else 0.0
-    return _in_lanes(other, would) + then + besides - handed
+    return _in_lanes(other, would) + then + besides - handed + max(_taking(other) - _taking(run.plan), 0.0)
+
+
+def _taking(plan: Plan) -> float:
+    """Seconds in which lanes are given the memory of their blocks, where that was measured."""
+    memory = plan.memory
+    taken = memory.inputs + memory.outputs + memory.workspace
+    return taken / (plan.machine.fresh * plan.lanes) if plan.machine.fresh else 0.0
 
 
 def _on_another_device(run: Seen, other: Plan) -> float:
@@ -185,6 +197,12 @@ def _overlapped(plan: Plan, stages: Mapping[str, float]) -> float:
 
 
 def _in_lanes(plan: Plan, stages: Mapping[str, float]) -> float:
-    """Seconds of a plan whose lanes overlap, if stages are as long as these, without handing blocks out."""
-    known = plan.estimate
-    return sum(stages.values()) * (known.seconds - known.handed) / max(sum(known.stages.values()), 1e-12)
+    """Seconds of a plan whose lanes overlap, if stages are as long as these, without handing blocks out.
+
+    Blocks that share what they read are read one after another.
+    """
+    known, total = plan.estimate, sum(stages.values())
+    seconds = total * (known.seconds - known.handed) / max(sum(known.stages.values()), 1e-12)
+    if not plan.op.has_halo:
+        return seconds
+    return max(seconds, stages["read"] + (total - stages["read"]) / max(len(plan.grid), 1))

@@ -28,7 +28,7 @@ from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores.caches import page_cache
-from chunkflow.stores.caches.decoded_chunks import DecodedChunks
+from chunkflow.stores.caches.decoded_chunks import PARTED, DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.codecs.step import NotBuiltError, NotDirectError
 from chunkflow.stores.failures import blamed, translated, unread, unwritten
@@ -239,6 +239,7 @@ def _spec(
             copies=3.0 if found is None else found.chain.copies,
             raw=found is not None and not found.chain.steps,
             separate=isinstance(found, Chunks) and found.separate,
+            parted=isinstance(found, Chunks) and found.separate and found.chain.nbytes >= PARTED,
         ),
     )
     return spec, found
