@@ -113,7 +113,8 @@ def test_they_are_numpys(fn: Any, args: tuple[Any, ...]) -> None:
         warnings.simplefilter("ignore")
         expected, found = fn(*args), twin(*given)
     for one, other in pairs(found, expected):
-        same(one.array, other, 4 * np.finfo(other.dtype).eps if fn in ROUNDED else 0)
+        # Which zero clip gives of two that are equal is the processor's.
+        same(one.array, other, 4 * np.finfo(other.dtype).eps if fn in ROUNDED else 0, signs=fn is not np.clip)
 
 
 @pytest.mark.gpu

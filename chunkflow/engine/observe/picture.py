@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 from chunkflow.engine.observe.report import Report
@@ -15,14 +16,20 @@ COLOURS = ("#4477aa", "#66ccee", "#aa3377", "#228833", "#ccbb44", "#ee6677")
 
 
 def draw(report: Report, line: Timeline, runs: Sequence[WatchedRun]) -> Any:
-    """A new ``matplotlib.figure.Figure``."""
+    """A new ``matplotlib.figure.Figure``, which a notebook shows though pyplot does not know it."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UnsupportedError('plot() needs matplotlib: pip install "chunkflow-stream[plot]"') from error
+
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            self.savefig(image := BytesIO(), format="png")
+            return image.getvalue()
+
     spans, begun = [*line], line.begun(runs)
     place = {row: i for i, row in enumerate(line.in_order)}
-    figure = Figure(figsize=(10, 2.5 + 0.25 * len(place)), layout="constrained")
+    figure = Shown(figsize=(10, 2.5 + 0.25 * len(place)), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(max(2, len(place)), 3))
     for number, stage in enumerate(STAGES):
         rows = sorted({span.row for span in spans if span.stage == stage})

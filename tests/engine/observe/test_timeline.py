@@ -127,7 +127,9 @@ def test_a_browser_runs_the_page(profile: cf.Profile, tmp_path: Path) -> None:
 
 def test_a_picture_has_a_bar_for_each_span(profile: cf.Profile) -> None:
     pytest.importorskip("matplotlib")
-    above, below = profile.plot().axes
+    figure = profile.plot()
+    assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
+    above, below = figure.axes
     assert sum(len(bars.get_paths()) for bars in above.collections) == 3 * BLOCKS
     assert above.get_yticklabels()[0].get_text() == "read 0"
     assert len(below.lines) == 3
