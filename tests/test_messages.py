@@ -66,12 +66,6 @@ def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path
         cf.sum("a.npy", device="gpu")
 
 
-def test_of_a_setting_of_the_environment_the_variable_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cf.config.config, "budget", "lots")
-    with pytest.raises(cf.errors.ArgumentError, match=r"^budget='lots' \(of chunkflow\.config, CHUNKFLOW_BUDGET or a "):
-        cf.sum("a.npy", **CPU)
-
-
 def test_of_a_file_that_was_cut_the_cause_is_named(folder: Path) -> None:
     Path("cut.npy").write_bytes(Path("a.npy").read_bytes()[:5000])
     with pytest.raises(cf.ReadError, match=r"holds 5000 bytes, .* was not copied or written to its end"):
@@ -117,6 +111,7 @@ def test_no_digests_are_shown_of_calls_that_differ(named: dict[str, str], said: 
 
 
 ELSEWHERE = """
+    chunkflow.core.config: ArgumentError(self._unread)
     chunkflow.api.adapters: MemoryError(str(error))
     chunkflow.api.lazy.handlers: self.refusal(name)
     chunkflow.api.statistics.sort: (ArgumentTypeError if isinstance(error, TypeError) else ArgumentError)(str(error))

@@ -57,6 +57,8 @@ def cases(bench: Bench) -> Iterator[Listing]:
             cells.append(
                 (what_if.change, f"{what_if.seconds:.3g}", f"{took:.3g}", f"{what_if.seconds / took:.2f}"),
             )
+        if isinstance(source, tempfile.TemporaryDirectory):
+            source.cleanup()
         for each in cells or [("-",) * 4]:
             found.add(0.0, name, f"{advice.seconds:.3g}", advice.bound_by, named, *each)
     yield found

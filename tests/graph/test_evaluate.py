@@ -441,9 +441,10 @@ def test_chunks_are_tried_too(tmp_path: Path) -> None:
     machine, lanes, stages = run.plan.machine, run.plan.lanes, run.plan.estimate.stages
     byte = 1 / machine.read + 1 / machine.decode
     as_planned, slower = replace(run, decoding=byte), replace(run, decoding=2 * byte - 1 / machine.read)
-    reading = run.plan.traffic.read / machine.read
-    assert slower.predicted - as_planned.predicted == pytest.approx((stages["read"] - reading) / lanes)
-    assert replace(run, decoding=None).predicted == pytest.approx(as_planned.predicted)
+    reading, finding = run.plan.traffic.read / machine.read, run.plan.estimate.finding
+    assert slower.predicted - as_planned.predicted == pytest.approx((stages["read"] - reading - finding) / lanes)
+    untried = replace(run, decoding=None).predicted
+    assert untried - finding / lanes == pytest.approx(as_planned.predicted), "what was tried had been found"
     assert slower.bound_by == "read"
 
 

@@ -610,7 +610,8 @@ def test_files_that_are_read_have_a_rate_and_memory_has_another() -> None:
 @pytest.mark.parametrize("parted", [True, False])
 def test_of_chunks_that_can_be_read_in_parts_only_the_wanted_ones_count(parted: bool) -> None:
     x = spec((64, 512, 512), chunks=(64, 512, 512)).with_storage(raw=True, separate=True, parted=parted)
-    plan = make_plan(elementwise(x.shape), [x], [x], NumpyDevice().machine, 1 << 30, block=(8, 512, 512))
+    out = spec(x.shape)
+    plan = make_plan(elementwise(x.shape), [x], [out], NumpyDevice().machine, 1 << 30, block=(8, 512, 512))
     assert plan.traffic.read == x.nbytes * (1 if parted else 8)
     assert plan.traffic.files == plan.traffic.read
 

@@ -136,17 +136,21 @@ def _by_stages(run: Seen, other: Plan) -> float:
     far as that was predicted, and stays as it is otherwise.
     """
     known, would = run.plan.estimate, dict(other.estimate.stages)
+    waiting = WAITING * len(run.plan.grid) if run.plan.lanes > 1 else 0.0
+    times = len(other.grid) / len(run.plan.grid)
     would["read"] = _read(run, other, run.spent["read"]) if run.spent.get("read") and known.stages["read"] else 0.0
     for stage in ("compute", "write"):
         if stage in run.spent and known.stages[stage]:
-            slower = max(run.spent[stage] - known.stages[stage], 0.0)
-            waits = min(slower, WAITING * len(run.plan.grid)) if run.plan.lanes > 1 else 0.0
-            would[stage] *= (run.spent[stage] - waits) / known.stages[stage]
-            would[stage] += waits * len(other.grid) / len(run.plan.grid)
+            waited = min(max(run.spent[stage] - known.stages[stage], 0.0), waiting)
+            would[stage] *= (run.spent[stage] - waited) / known.stages[stage]
+            would[stage] += waited * times
     besides = max(run.seconds - sum(run.spent.values()) / max(run.plan.lanes, 1), 0.0)
     handed = min(besides, known.handed)
-    then = handed * other.estimate.handed / known.handed if known.handed else 0.0
-    return _in_lanes(other, would) + then + besides - handed + max(_taking(other) - _taking(run.plan), 0.0)
+    waited = min(besides - handed, waiting)
+    then = besides - handed - waited + waited * times
+    if known.handed:
+        then += handed * other.estimate.handed / known.handed
+    return _in_lanes(other, would) + then + max(_taking(other) - _taking(run.plan), 0.0)
 
 
 def _taking(plan: Plan) -> float:
