@@ -74,6 +74,10 @@ class UnsupportedError(ChunkflowError, TypeError):
     """NumPy has it and chunkflow has not: the message says what could be used instead."""
 
 
+class MissingAttributeError(UnsupportedError, AttributeError):
+    """An attribute that NumPy's arrays have and expressions have not; functions of numpy.ma's ask for some."""
+
+
 class ResultError(ChunkflowError, ValueError):
     """The user's function returned an array of the wrong shape."""
 

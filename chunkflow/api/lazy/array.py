@@ -26,7 +26,7 @@ from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.engine.options import BudgetLike, ProgressLike
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, refused_by
+from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
 from chunkflow.graph.live import known_shape
@@ -194,8 +194,13 @@ class Array(InPlace, Collection):
                 f"an expression has no {name}: its blocks are planned when it runs. Inside an xarray object it has "
                 "chunks: import chunkflow.xarray before the object is made"
             )
+        if name == "view":  # which numpy.ma.dot and others ask of what they have made
+            raise MissingAttributeError(
+                "an expression has no view: astype() converts elements, and numpy.ma's own functions take no "
+                "expressions. Of masked ones NumPy's do what these do: np.dot(x, y), not np.ma.dot(x, y)"
+            )
         if not name.startswith("_") and hasattr(np.ndarray, name):
-            raise AttributeError(
+            raise MissingAttributeError(
                 f"an expression has no {name}: use NumPy's functions that docs/numpy.md lists, or compute() first"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

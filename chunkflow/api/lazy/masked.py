@@ -12,10 +12,11 @@ import numpy as np
 from chunkflow.api.lazy import masked_functions, numpy_functions
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute
-from chunkflow.api.lazy.masked_parts import WAYS_OUT, Masked, checked_fill
+from chunkflow.api.lazy.masked_parts import NUMPY_MA, WAYS_OUT, Masked, checked_fill
+from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.cluster.partition import PARTITION
 from chunkflow.engine.options import BudgetLike
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError
 from chunkflow.stores import NewArray
 
 
@@ -147,13 +148,19 @@ class MaskedArray(Masked):
         return data.item()
 
     def __matmul__(self, other: Any) -> Any:
-        raise UnsupportedError(f"a product of masked matrices is not supported, but as np.dot(x, y): {WAYS_OUT}")
+        if getattr(other, "__array_ufunc__", True) is None:
+            return NotImplemented
+        return masked_functions.ufunc(type(self), np.matmul, "__call__", (self, other), {})
 
-    __rmatmul__ = __matmul__
+    def __rmatmul__(self, other: Any) -> Any:
+        if getattr(other, "__array_ufunc__", True) is None:
+            return NotImplemented
+        return masked_functions.ufunc(type(self), np.matmul, "__call__", (other, self), {})
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and (hasattr(Array, name) or hasattr(np.ma.MaskedArray, name)):
-            raise AttributeError(f"a masked expression has no {name}: {WAYS_OUT}")
+            asked = f". {NUMPY_MA}" if name == "view" else ""
+            raise MissingAttributeError(f"a masked expression has no {name}: {WAYS_OUT}{asked}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- Who asks it ----------------------------------------------------------------------------------------------
@@ -220,6 +227,36 @@ class MaskedArray(Masked):
     choose = _function(np.choose)
     squeeze, swapaxes, repeat, clip, round = map(_function, (np.squeeze, np.swapaxes, np.repeat, np.clip, np.round))
     conj = conjugate = _operator(np.conjugate)
+
+    def dot(self, b: Any, out: None = None, strict: bool = False) -> MaskedArray:
+        """Dot product, as `numpy.ma.MaskedArray.dot`.
+
+        Parameters
+        ----------
+        b : array_like or Array
+            The other factor; `np.dot` and ``@`` take a first one without a mask, too.
+        out : None
+            Expressions are stored by `chunkflow.store` and `to_zarr`.
+        strict : bool
+            Whether one masked element of a row, or of a column, masks what is made of it. Else masked elements are
+            zeros, and masked is what has no pair of others.
+
+        Returns
+        -------
+        MaskedArray
+            Nothing is read yet.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> x = cf.masked_equal(np.array([[1, -1], [2, 3]]), -1)
+        >>> cf.compute(x @ [10, 1], x.dot([10, 1], strict=True).filled(0), device="cpu")
+        (masked_array(data=[10, 23],
+                     mask=[False, False],
+               fill_value=-1), array([ 0, 23]))
+        """
+        check_no_out("dot", out)
+        return masked_functions.multiplied(type(self), "dot", (self, b), strict=strict)  # type: ignore[no-any-return]
 
     def compress(self, condition: Any, axis: int | None = None) -> MaskedArray:
         """Elements, or slices along an axis, where a condition holds, as `numpy.ma.MaskedArray.compress`."""

@@ -46,12 +46,14 @@ from chunkflow.api.lazy.masked_rules import (
     refusal,
     too_few,
 )
+from chunkflow.api.lazy.numpy_signature import check_no_out, check_taken
+from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import join, masks, where
 from chunkflow.api.reductions import extremes
 from chunkflow.api.statistics import histogram, quantile, sort, unique
 from chunkflow.api.stencil import gradient
 from chunkflow.core.axes import normalize_axes
-from chunkflow.errors import UnsupportedError
+from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 
 # -- Functions by themselves -----------------------------------------------------------------------------------------
@@ -153,7 +155,9 @@ def _padded(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     """What is put beside the array is masked where it is a masked element's image; a constant is not."""
     x, mode = only(places, named), named.get("mode", "constant")
     if mode not in (*join.MODES, "empty") or named.get("reflect_type", "even") != "even":
-        raise refusal("pad", f"has no mode={mode!r}, reflect_type='odd' or function, which computes with elements")
+        raise refusal(
+            "pad", f"has no mode={mode!r}, reflect_type='odd' or function: NumPy's computes with masked elements"
+        )
     images = {key: value for key, value in named.items() if key not in ("constant_values", "value")}
     return x.kept(ours(data_of(x), *places[1:], **named), ours(mask_of(x), *places[1:], **images))
 
@@ -359,6 +363,8 @@ FUNCTIONS: dict[Any, Handler] = {
     np.setxor1d: _of_sets(np.setxor1d, operator.xor),
     np.isin: _contained,
     np.dot: masked_products.dot,
+    **_rows("matmul", masked_products.dot, np.linalg),
+    np.inner: masked_products.inner,
     np.cov: masked_products.moments(normalized=False),
     np.corrcoef: masked_products.moments(normalized=True),
     **_rows("trapezoid", masked_products.trapezoid),
@@ -407,6 +413,10 @@ def ufunc(kind: type[Masked], fn: np.ufunc, method: str, inputs: Sequence[Any], 
     """What a ufunc gives of masked expressions: where it is not defined, its result is masked as numpy.ma's is."""
     if method == "reduce" and fn in _REDUCE:
         return function(kind, _REDUCE[fn], inputs, {"axis": 0, **kwargs})
+    if method == "__call__" and fn is np.matmul:
+        check_no_out("np.matmul", kwargs.get("out"))
+        check_taken(product.matmul, "np.matmul", {key: value for key, value in kwargs.items() if value is not None})
+        return multiplied(kind, "matmul", inputs)
     if method != "__call__" or fn.signature is not None:
         raise refusal(f"np.{fn.__name__}" if method == "__call__" else f"np.{fn.__name__}.{method}")
     given = opened(kind, list(inputs))
@@ -416,7 +426,21 @@ def ufunc(kind: type[Masked], fn: np.ufunc, method: str, inputs: Sequence[Any], 
     return masked_with(given, numpy_dispatch.ufunc(fn, method, arrays, kwargs), *hidden)
 
 
-HANDLERS = Handlers(FUNCTIONS, OPERATIONS, refusal)
+def multiplied(kind: type[Masked], name: str, factors: Sequence[Any], *, strict: bool = False) -> Any:
+    """What a product of two arrays gives, of NumPy's of this name."""
+    with refused_by(f"np.{name}"):
+        return masked_products.dot(getattr(product, name), opened(kind, list(factors)), {}, strict=strict)
+
+
+_IGNORANT = {"np.lexsort": "is not supported: NumPy's sorts by what lies under the mask"}
+"""Why functions are refused that numpy.ma lacks, and of which NumPy's ignores the mask."""
+
+
+def _unlisted(name: str) -> UnsupportedError:
+    return refusal(name, _IGNORANT[name]) if name in _IGNORANT else refusal(name)
+
+
+HANDLERS = Handlers(FUNCTIONS, OPERATIONS, _unlisted)
 
 
 def function(kind: type[Masked], fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -22,6 +22,12 @@ from chunkflow.stores import Source, is_labelled
 
 WAYS_OUT = "x.filled(value) or x.compressed() gives an expression without a mask, x.data and x.mask are its two parts"
 
+NUMPY_MA = (
+    "numpy.ma's own functions take no expressions: NumPy's of the same names do, and chunkflow's, as np.sum(x) for "
+    "np.ma.sum(x) and chunkflow.masked_where for np.ma.masked_where"
+)
+"""What to say where one of numpy.ma's functions may have asked: they have no protocol that tells which."""
+
 
 class Masked(Together):
     """Two expressions of one shape: elements, and whether each is masked."""
@@ -128,10 +134,10 @@ class Masked(Together):
         self._refuse("the source of an operation")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        self._refuse("an array of NumPy's")
+        self._refuse("an array of NumPy's", f". {NUMPY_MA}")
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise ArgumentTypeError(f"{self!r} as {what} would lose its mask: {WAYS_OUT}")
+    def _refuse(self, what: str, more: str = "") -> NoReturn:
+        raise ArgumentTypeError(f"{self!r} as {what} would lose its mask: {WAYS_OUT}{more}")
 
 
 def checked_fill(value: Any, dtype: np.dtype) -> np.generic:

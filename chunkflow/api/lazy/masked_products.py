@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.handlers import Function, Handler
-from chunkflow.api.lazy.masked_parts import Masked, either, elementwise, mask_of
+from chunkflow.api.lazy.masked_parts import Masked, data_of, either, elementwise, mask_of
 from chunkflow.api.lazy.masked_rules import as_masked, as_one, first_masked, reduced, refusal
 from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import join
@@ -16,20 +18,43 @@ from chunkflow.api.reductions import sums
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.nodes import SourceNode
 
 
-def dot(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """As `numpy.ma.dot`: masked where no pair of factors is there."""
-    arrays = list(map(as_one, places))
+def dot(ours: Function, places: list[Any], named: dict[str, Any], *, strict: bool = False) -> Any:
+    """As `numpy.ma.dot`, and alike of matrices: masked where no pair of factors is there, or where `strict` lacks one.
+
+    numpy.ma has no product of matrices of its own: NumPy's gives a mask of another shape, or fails.
+    """
+    arrays = list(map(_factor, places))
     first = first_masked(arrays)
-    factors = [value.filled(0) if isinstance(value, Masked) else value for value in arrays]
+    factors = list(map(_with_zeros, arrays))
+    whole = strict and all(np.ndim(value) for value in arrays)
+    least = max(1, np.shape(arrays[0])[-1]) if whole else 1
     there = [
         mapped(np.logical_not, mask_of(value)).astype("f8")
         if isinstance(value, Masked)
         else np.broadcast_to(1.0, np.shape(value))
         for value in arrays
     ]
-    return first.kept(ours(*factors, **named), ours(*there) == 0)
+    return first.kept(ours(*factors, **named), ours(*there) < least)
+
+
+def inner(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """As `numpy.ma.inner`: masked elements are zeros, and nothing is masked."""
+    arrays = list(map(_factor, places))
+    return type(first_masked(arrays)).unmasked(ours(*map(_with_zeros, arrays), **named))
+
+
+def _factor(value: Any) -> Any:
+    """A masked expression, or something else that has a shape."""
+    if isinstance(value, str | os.PathLike):
+        return Array(SourceNode(value))
+    return value if isinstance(value, Masked) else data_of(as_one(value))
+
+
+def _with_zeros(value: Any) -> Any:
+    return value.filled(0) if isinstance(value, Masked) else value
 
 
 def moments(*, normalized: bool) -> Handler:
@@ -37,7 +62,7 @@ def moments(*, normalized: bool) -> Handler:
 
     def call(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
         if strange := named.keys() - {"y", "rowvar", "bias", "ddof"}:
-            raise refusal("a covariance", f"takes no {', '.join(sorted(strange))}")
+            raise refusal("a covariance", f"takes no {', '.join(sorted(strange))}, and numpy.ma.cov has none")
         given = [as_one(value) for value in (*places, named.get("y")) if value is not None]
         kind = type(first_masked(given))
         arrays = [_lines(value if isinstance(value, Masked) else as_masked(kind, value)) for value in given]
@@ -63,8 +88,10 @@ def moments(*, normalized: bool) -> Handler:
 def _lines(x: Masked) -> Any:
     """An array of two dimensions, of floats."""
     data, mask = x.parts()
-    if data.ndim > 2 or data.dtype.kind == "c":
-        raise refusal("a covariance", f"is of real numbers in one or two dimensions, not {data.dtype} of {data.ndim}")
+    if data.dtype.kind == "c":
+        raise refusal("a covariance", f"is of real numbers, not {data.dtype}: numpy.ma.cov takes x.real alone, or")
+    if data.ndim > 2:
+        raise refusal("a covariance", f"is of one or two dimensions, not {data.ndim}")
     shape = (1,) * (2 - data.ndim) + data.shape
     return type(x)(data.astype("f8").reshape(shape), mask.reshape(shape))
 

@@ -16,7 +16,7 @@ from chunkflow.api.lazy.times_parts import WAYS_OUT, Times
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.cluster.partition import PARTITION
 from chunkflow.engine.options import BudgetLike
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError
 from chunkflow.graph.unasked import check_unasked
 from chunkflow.stores import NewArray
 from chunkflow.stores.cf_times import encoding_of
@@ -119,7 +119,7 @@ class TimeArray(Times):
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and (hasattr(Array, name) or hasattr(np.ndarray, name)):
-            raise AttributeError(f"an expression of times has no {name}: {WAYS_OUT}")
+            raise MissingAttributeError(f"an expression of times has no {name}: {WAYS_OUT}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __bool__(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -214,6 +216,11 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "dot of lines": (lambda x: np.dot(x[0], x[1]), lambda x: np.ma.dot(x[0], x[1])[()]),
     "dot with a number": (lambda x: np.dot(2.5, x), lambda x: np.ma.dot(2.5, x)),
+    "inner": (lambda x: np.inner(x, x + x), lambda x: np.ma.inner(x, x + x)),
+    "inner with a plain one": (
+        lambda x: np.inner(np.ones((2, x.shape[1])), x),
+        lambda x: np.ma.inner(np.ones((2, x.shape[1])), x),
+    ),
     "cov": (np.cov, np.ma.cov),
     "columns": (lambda x: np.cov(x, rowvar=False, bias=True), lambda x: np.ma.cov(x, rowvar=False, bias=True)),
     "ddof": (lambda x: np.cov(x, ddof=2), lambda x: np.ma.cov(x, ddof=2)),
@@ -365,6 +372,188 @@ def test_the_greatest_number_is_not_what_is_masked(dtype: str) -> None:
             as_ma(found, right)
 
 
+PRODUCTS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "matrices": (lambda x, y: x @ y, np.ma.dot),
+    "a function": (np.matmul, np.ma.dot),
+    "chunkflow's": (cf.matmul, np.ma.dot),
+    "linalg": (np.linalg.matmul, np.ma.dot),
+    "a method": (lambda x, y: x.dot(y), lambda x, y: x.dot(y)),
+    "strict": (lambda x, y: x.dot(y, strict=True), lambda x, y: x.dot(y, strict=True)),
+    "strict with a vector": (lambda x, y: x.dot(y[:, 0], strict=True), lambda x, y: x.dot(y[:, 0], strict=True)),
+    "strict with a number": (lambda x, y: x.dot(2, strict=True), lambda x, y: x.dot(2, strict=True)),
+    "strict with a plain one": (
+        lambda x, y: x.dot(y.filled(0), strict=True),
+        lambda x, y: x.dot(y.filled(0), strict=True),
+    ),
+    "a vector on the right": (lambda x, y: x @ y[:, 0], lambda x, y: np.ma.dot(x, y[:, 0])),
+    "a vector on the left": (lambda x, y: x[0] @ y, lambda x, y: np.ma.dot(x[0], y)),
+    "vectors": (lambda x, y: x[0] @ y[:, 0], lambda x, y: np.ma.dot(x[0], y[:, 0])[()]),
+    "a plain matrix on the left": (
+        lambda x, y: np.ones((2, x.shape[0]), "i1") @ x,
+        lambda x, y: np.ma.dot(np.ones((2, x.shape[0]), "i1"), x),
+    ),
+    "a plain expression on the left": (
+        lambda x, y: cf.open(np.ones((2, x.shape[0]), "i1")) @ x,
+        lambda x, y: np.ma.dot(np.ones((2, x.shape[0]), "i1"), x),
+    ),
+    "a list": (lambda x, y: x @ ([1] * x.shape[1]), lambda x, y: np.ma.dot(x, [1] * x.shape[1])),
+    "stacks": (
+        lambda x, y: np.stack([x, x[::-1]]) @ np.stack([y, y])[:1],
+        lambda x, y: of_matrices([x, x[::-1]], [y, y]),
+    ),
+    "a stack and a matrix": (
+        lambda x, y: np.stack([x, x[::-1]]) @ y,
+        lambda x, y: of_matrices([x, x[::-1]], [y, y]),
+    ),
+    "a stack and a vector": (
+        lambda x, y: np.stack([x, x[::-1]]) @ y[:, 0],
+        lambda x, y: of_matrices([x, x[::-1]], [y[:, 0]] * 2),
+    ),
+    "a plain matrix on the right": (lambda x, y: x @ y.filled(0), lambda x, y: np.ma.dot(x, y.filled(0))),
+}  # fmt: skip
+
+
+def of_matrices(xs: Any, ys: Any) -> Any:
+    """Products one by one, as numpy.ma has them."""
+    return np.ma.stack([np.ma.dot(x, y) for x, y in zip(xs, ys, strict=True)])
+
+
+@st.composite
+def factors(draw: Any) -> tuple[np.ma.MaskedArray, np.ma.MaskedArray]:
+    """Two matrices that can be multiplied, of which whole rows and columns may be masked."""
+    rows, inner, columns = (draw(st.integers(1, 5)) for _ in range(3))
+    found = []
+    for shape in ((rows, inner), (inner, columns)):
+        dtype = np.dtype(draw(st.sampled_from(["?", "u1", "i4", "i8", "f4", "f8", "c8", "c16"])))
+        values = draw(npst.arrays(np.int64, shape, elements=st.integers(0 if dtype.kind in "u?" else -4, 6)))
+        mask = draw(npst.arrays(bool, shape)) | draw(npst.arrays(bool, (shape[0], 1)))
+        hidden = np.nan if dtype.kind in "fc" else 99
+        found.append(np.ma.array(np.where(mask, hidden, values).astype(dtype), mask=mask))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@given(given=factors(), budget=st.sampled_from(["400kB", "64MB"]))
+@settings(max_examples=examples(1 / 5), deadline=None)
+def test_products(name: str, given: Any, budget: str) -> None:
+    """numpy.ma.dot of matrices says what is masked: NumPy's ``@`` of its arrays has no right mask."""
+    fn, right = PRODUCTS[name]
+    x, y = given
+    as_ma(cf.compute(fn(cf.open(x), cf.open(y)), device="cpu", budget=budget), right(x, y))
+
+
+def test_products_of_more_than_a_block(tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (np.ma.array(rng.random(shape), mask=rng.random(shape) < 0.4) for shape in ((300, 90), (90, 200)))
+    x[7] = np.ma.masked
+    as_ma((cf.open(x) @ cf.open(y)).compute(device="cpu", budget="300kB"), np.ma.dot(x, y))
+    np.save(tmp_path / "y.npy", y.data)
+    for name in (str(tmp_path / "y.npy"), tmp_path / "y.npy"):
+        as_ma(cf.matmul(cf.open(x), name).compute(device="cpu", budget="300kB"), np.ma.dot(x, y.data))
+
+
+def test_products_of_nothing() -> None:
+    x, y = np.ma.zeros((2, 0)), np.ma.zeros((0, 3))
+    for strict in (False, True):
+        as_ma(cf.open(x).dot(cf.open(y), strict=strict).compute(device="cpu"), x.dot(y, strict=strict))
+
+
+def test_products_in_place() -> None:
+    x = np.ma.array(np.arange(9.0).reshape(3, 3), mask=np.eye(3))
+    lazy: Any = cf.open(x)
+    lazy @= cf.open(x)
+    as_ma(lazy.compute(device="cpu"), np.ma.dot(x, x))
+
+
+class _Other:
+    __array_ufunc__ = None
+
+    def __matmul__(self, other: Any) -> str:
+        return "right"
+
+    __rmatmul__ = __matmul__
+
+
+def test_products_that_another_has() -> None:
+    x = cf.open(MASKED)
+    assert (x @ _Other(), _Other() @ x) == ("right", "right")
+
+
+PRODUCTS_REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "shapes": (lambda x: x @ x, r"shapes \(3, 4\) and \(3, 4\) do not match"),
+    "numbers": (lambda x: x @ 2, "a scalar is no matrix"),
+    "a dtype": (lambda x: np.matmul(x, x.T, dtype="f4"), r"np\.matmul .* takes no dtype"),
+    "an output": (lambda x: np.matmul(x, x.T, out=np.ones((3, 3))), "out= is not for expressions"),
+    "an output of dot": (lambda x: x.dot(x.T, np.ones((3, 3))), "out= is not for expressions"),
+    "times": (lambda x: x @ cf.open(np.zeros(4, "m8[s]")), "of times is not supported"),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS_REFUSED)
+def test_products_that_are_refused(name: str) -> None:
+    fn, said = PRODUCTS_REFUSED[name]
+    with pytest.raises(errors.ChunkflowError, match=said):
+        fn(cf.open(MASKED))
+
+
+NUMPY_MA = sorted(name for name in np.ma.__all__ if callable(fn := getattr(np.ma, name)) and not isinstance(fn, type))
+UNKNOWING = {"isMA", "isMaskedArray", "isarray", "set_fill_value", "frombuffer"}
+"""Functions of numpy.ma's that do nothing with what is not its own, or read bytes."""
+
+
+_OF_WRONG_ARGUMENTS = (TypeError, ValueError, IndexError, AttributeError, NotImplementedError, np.ma.MAError)
+
+
+def _outcome(fn: Callable[..., Any], *args: Any) -> Any:
+    try:
+        found = fn(*args)
+        found = list(found) if inspect.isgenerator(found) else found
+    except _OF_WRONG_ARGUMENTS as error:
+        return error
+    return cf.compute(found, device="cpu") if isinstance(found, cf.Array | cf.MaskedArray) else found
+
+
+CONFUSED = {"unique", "intersect1d", "setdiff1d", "setxor1d"}
+"""Set functions of numpy.ma's, which sort what is masked as the greatest number: of bools they take True for it."""
+
+SAID = {
+    "sum": r"np\.sum\(x\) for np\.ma\.sum\(x\)",
+    "anom": r"x\.filled\(value\) or x\.compressed\(\)",
+    "masked_greater": r"chunkflow\.masked_where for np\.ma\.masked_where",
+    "ones_like": r"NumPy's of the same names do",
+    "alltrue": r"NumPy's do what these do",
+    "dot": r"np\.dot\(x, y\), not np\.ma\.dot\(x, y\)",
+    "inner": r"np\.dot\(x, y\), not np\.ma\.dot\(x, y\)",
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_numpy_ma_cannot_do_says_what_can(name: str) -> None:
+    x = cf.open(np.ma.array(np.eye(3), mask=np.eye(3)))
+    of_two = name in ("dot", "inner", "masked_greater")
+    with pytest.raises(errors.ChunkflowError, match=SAID[name]):
+        getattr(np.ma, name)(x, *[x] * of_two)
+
+
+@pytest.mark.parametrize("name", [name for name in NUMPY_MA if name not in UNKNOWING])
+@pytest.mark.filterwarnings("ignore")
+def test_what_numpy_ma_makes_of_an_expression_is_right_or_refused(name: str) -> None:
+    """Its functions have no protocol: they ask for an array, or for methods that expressions have or not."""
+    fn = getattr(np.ma, name)
+    square = np.ma.array(np.arange(9.0).reshape(3, 3) % 5, mask=np.eye(3, dtype=bool))
+    for x, more in itertools.product((square, square[1], square > 2), ("", "x", "2", "xx", "x2", "22")):
+        expected, got = (_outcome(fn, each, *({"x": each}.get(c, 2) for c in more)) for each in (x, cf.open(x)))
+        if isinstance(expected, _OF_WRONG_ARGUMENTS) or isinstance(got, errors.ChunkflowError):
+            continue
+        if name in CONFUSED and x.dtype == bool:
+            continue
+        if expected is None or isinstance(expected, list):
+            assert got == expected
+        else:
+            as_ma(got, expected)
+
+
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "masked places": lambda x, p: np.insert(p, x[0], 1),
     "masked bins": lambda x, p: np.digitize(p, x[0]),
@@ -382,8 +571,10 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "weights of samples": lambda x, p: np.cov(x, aweights=[1, 2, 3, 4]),
     "a covariance of complex numbers": lambda x, p: np.cov(x * 1j),
     "places in a set": lambda x, p: np.intersect1d(x, p, return_indices=True),
-    "matrices": lambda x, p: x @ p.T,
-    "inner": lambda x, p: np.inner(x, p),
+    "contractions": lambda x, p: np.tensordot(x, p),
+    "products of vectors": lambda x, p: np.vecdot(x, p),
+    "statistics beside an array": lambda x, p: np.pad(x, 1, "median"),
+    "samples of many axes": lambda x, p: np.cov(x[None]),
 }
 
 
