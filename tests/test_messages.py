@@ -66,6 +66,27 @@ def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path
         cf.sum("a.npy", device="gpu")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("steps/*.h5:/u", r"chunkflow\.stack\(\[chunkflow\.open\(path \+ ':/name'\)"),
+        ("steps/*.zarr", r"chunkflow\.stack\(\[chunkflow\.open\(path\)"),
+        ("frames/*.tif", r"tifffile\.imread\('frames/\*\.tif', aszarr=True\)"),
+    ],
+)
+def test_of_a_pattern_it_is_said_what_takes_one(given: str, said: str, folder: Path) -> None:
+    with pytest.raises(cf.errors.SourceNotFoundError, match=said):
+        cf.open(given)
+
+
+def test_of_a_finished_call_that_is_to_go_on_it_is_said_that_it_has_finished(folder: Path) -> None:
+    cf.map(np.negative, "a.npy", out="b.npy", resume=True, **CPU)
+    with pytest.raises(cf.errors.OutputExistsError, match="its call has finished, so there is nothing to do"):
+        cf.map(np.negative, "a.npy", out="b.npy", resume=True, **CPU)
+    with pytest.raises(cf.errors.OutputExistsError, match=r"for writing, to write into it$"):
+        cf.map(np.negative, "a.npy", out="b.npy", **CPU)
+
+
 def test_of_a_file_that_was_cut_the_cause_is_named(folder: Path) -> None:
     Path("cut.npy").write_bytes(Path("a.npy").read_bytes()[:5000])
     with pytest.raises(cf.ReadError, match=r"holds 5000 bytes, .* was not copied or written to its end"):

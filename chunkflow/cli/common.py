@@ -182,7 +182,7 @@ def worded(text: str) -> str:
     text = " ".join(text.split())
     for pattern, instead in _WORDS:
         text = pattern.sub(instead, text)
-    return " ".join(text.split())
+    return re.sub(r" (?=[:,;] )", "", " ".join(text.split()))
 
 
 def check_writable(path: str, option: str) -> None:

@@ -142,13 +142,31 @@ def _missing(given: str, path: str) -> str:
         return f"{none}: {above} is a file, and no directory"
     if given.startswith("~"):
         return f"{none}: '~' is not expanded, which os.path.expanduser does"
-    if any(letter in given for letter in "*?["):
-        return f"{none}: patterns are not expanded, which glob.glob does; chunkflow.stack joins arrays of many paths"
+    if said := pattern(given):
+        return none + said
     if ":" in inner:
         return f"{none}: there is no file {path.rpartition(':')[0]}"
     if above != os.path.dirname(path):
         return f"{none}: there is no directory {os.path.dirname(path)}"
     return none
+
+
+def pattern(given: str) -> str:
+    """What takes a pattern of paths: the end of a sentence, or empty where a path is none.
+
+    >>> pattern("x.zarr")
+    ''
+    """
+    if not any(letter in given for letter in "*?["):
+        return ""
+    if given.lower().endswith((".tif", ".tiff")):
+        one = f"zarr.open_array(tifffile.imread({given!r}, aszarr=True), mode='r')"
+        return f": patterns are not expanded; of TIFF files {one} is one array"
+    each = "path + ':/name'" if any(end in given.lower() for end in (".h5", ".hdf5", ".nc")) else "path"
+    return (
+        f": patterns are not expanded, which glob.glob does; chunkflow.stack([chunkflow.open({each}) for path in paths])"
+        " joins the arrays of many paths"
+    )
 
 
 def _existing(path: str) -> tuple[str, str]:

@@ -64,7 +64,7 @@ class Advice(Printed):
     what_ifs: tuple[WhatIf, ...]
 
     def __str__(self) -> str:
-        reached = "" if self.roofline is None else f", at {self.roofline:.0%} of what this machine is known to reach"
+        reached = "" if self.roofline is None else f", at {self.roofline:.0%} of the rate that plans count with"
         lines = [f"{self.seconds:.3g} s, bound by {self.bound_by}, which was busy for {self.busy:.0%} of it{reached}"]
         for cause in self.causes:
             lines += [f"  {cause.name}: {cause.seen}", f"    {cause.remedy}"]
@@ -139,21 +139,22 @@ def _number_of_chunks(spec: ArraySpec) -> int:
 
 def _read_again(run: Seen) -> Cause | None:
     stored = sum(spec.nbytes for spec in run.plan.operands)
+    decoded = run.plan.traffic.decode > run.plan.bytes_in
     times = max(run.plan.bytes_in, run.plan.traffic.decode) / max(stored, 1)
+    what = f"{times:.2g} times the arrays' bytes are {'decoded' if decoded else 'read'}"
     chunked = [spec for spec in run.plan.operands if spec.chunks is not None]
     if times < 1.2 or not stored or run.bound_by not in ("read", "upload", "decode"):
         return None
     if not chunked or run.plan.op.has_halo:
         return Cause(
             "elements are read again",
-            f"{times:.2g} times the arrays' bytes are read",
+            what,
             "raise the budget: blocks get larger, and share fewer elements with others",
         )
     spec = max(chunked, key=lambda each: each.nbytes)
     return Cause(
         "chunks lie across the blocks",
-        f"{times:.2g} times the arrays' bytes are read: {spec.name} has chunks of {spec.chunks}, and blocks are "
-        f"{run.plan.block}",
+        f"{what}: {spec.name} has chunks of {spec.chunks}, and blocks are {run.plan.block}",
         "store it in chunks that follow the blocks (cf.rechunk), or raise the budget",
     )
 
@@ -275,7 +276,6 @@ def _new_pages(run: Seen) -> Cause | None:
 
 
 CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
-    _busy_elsewhere,
     _waits_for_the_lock,
     _small_chunks,
     _read_again,
@@ -286,5 +286,6 @@ CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
     _slow_link,
     _host_decodes,
     _new_pages,
+    _busy_elsewhere,
 )
 """What is looked for. Each gives a cause where it was seen."""

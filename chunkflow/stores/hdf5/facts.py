@@ -16,7 +16,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, SourceNotFoundError
 from chunkflow.stores import strides as layout
-from chunkflow.stores.advice import advice
+from chunkflow.stores.advice import advice, pattern
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
@@ -43,7 +43,7 @@ def open_file(path: str) -> Any:
         HDF5 cannot open it: it is truncated, say, or being written by another process.
     """
     if not os.path.isfile(path):
-        raise SourceNotFoundError(f"there is no file {path}")
+        raise SourceNotFoundError(f"there is no file {path}{pattern(path)}")
     try:
         return opened(path)
     except OSError as error:
