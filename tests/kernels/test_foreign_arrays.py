@@ -14,7 +14,7 @@ from chunkflow.core.grid import Grid, whole
 from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.windows import Windows
 from chunkflow.kernels.linalg.lines import fitted
-from chunkflow.kernels.reductions import aggregation
+from chunkflow.kernels.reductions import aggregation, exact_means
 from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
 from chunkflow.kernels.scan import running_fold
 from chunkflow.kernels.statistics.histogram import counts_in_boxes, histogrammed
@@ -62,6 +62,20 @@ def test_the_first_nan_is_the_extreme(name: str, axis: int) -> None:
         how = aggregation.position(name, x.shape, x.shape[axis], flat=False)
         found = how.chunk(Foreign(x), (axis,), whole(x.shape))
         same(how.aggregate(*found), getattr(np, f"arg{name}")(x, axis=axis, keepdims=True))
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), ()])
+def test_exact_means(axes: tuple[int, ...], skip: bool) -> None:
+    x = rng.integers(-(1 << 63), (1 << 63) - 1, (5, 6), endpoint=True)
+    x[1, 2] = -(1 << 63)
+    for where in (None, x % 3 > 0):
+        number = int(np.prod([x.shape[a] for a in axes]))
+        how = exact_means.mean(number, skip=skip, masked=where is not None)
+        blocks = [x] if where is None else [x, where]
+        found, wanted = (how.chunk(*each, axes, whole(x.shape)) for each in (map(Foreign, blocks), blocks))
+        same(how.aggregate(*found), how.aggregate(*wanted))
+        same(how.aggregate(*how.merge(found, found)), how.aggregate(*how.merge(wanted, wanted)))
 
 
 @pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])

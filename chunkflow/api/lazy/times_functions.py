@@ -21,9 +21,11 @@ from chunkflow.api.lazy.times_rules import OF_A_RUN, first_times, only, refusal,
 from chunkflow.api.lazy.times_ufuncs import key, unkey
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.api.reductions import extremes, sums
+from chunkflow.api.reductions.exact_means import mean_of_counts
 from chunkflow.api.statistics import group_reduce, histogram, quantile, unique
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.reductions.exact_means import MOST
 from chunkflow.stores.times import NAT
 
 LATEST = -NAT - 1
@@ -271,27 +273,21 @@ def _mean(skips: bool) -> Handler:
         (counts,) = x.parts()
         given = named.get("axis")
         axes = range(len(x.shape)) if given is None else normalize_axes(given, len(x.shape), "axis")
-        most = math.prod(x.shape[axis] for axis in axes)
-        there = ~is_nat(counts)
-        number = sums.sum(there, dtype="i8", **named)
-        bits, parts = _parts(np.where(there, counts, 0), most)
-        found = _quotient([sums.sum(part, dtype="i8", **named) for part in parts], number, bits)
-        if skips:
-            lost = number == 0
-        elif "where" in named:
-            lost = (number == 0) | ~extremes.all(there, **named)
-        else:
-            lost = number != (most or -1)
-        return x.kept(np.where(lost, NAT, found))
+        _check_number(math.prod(x.shape[axis] for axis in axes))
+        return x.kept(mean_of_counts(counts, skip=skips, **named))
 
     return call
+
+
+def _check_number(most: int) -> None:
+    if most >= MOST:
+        raise refusal("a mean", f"takes fewer than 2^40 elements, not {most}: the means of parts")
 
 
 def _parts(counts: Any, most: int) -> tuple[int, list[Any]]:
     """Integers as parts of so many bits, the highest first: the sums of `most` of them do not overflow."""
     bits, lower = (32, 1) if most < 1 << 30 else (22, 2)
-    if most >= 1 << 40:
-        raise refusal("a mean", f"takes fewer than 2^40 elements, not {most}: the means of parts")
+    _check_number(most)
     low = (1 << bits) - 1
     return bits, [counts >> lower * bits, *(counts >> i * bits & low for i in reversed(range(lower)))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,9 @@ Axes = tuple[int, ...]
 
 _ITSELF, _OFF, _SQUARE = range(3)
 """What is added of each element (`_sums.c`)."""
+
+Call = tuple[int, int, int, int, int, int]
+"""What a loop is told of a block: the address, planes and their distance, rows and theirs, elements of a row."""
 
 LEAST, SHORT = 1 << 14, 16
 """Elements of a block, and of its rows, from which on the loops are quicker."""
@@ -59,11 +63,11 @@ def centred(x: np.ndarray, means: np.ndarray, axes: Axes, *, off: bool) -> list[
 
 def is_quick(x: np.ndarray, axes: Axes) -> bool:
     """Whether `summed` takes a block, and `centred`."""
-    return x.dtype == np.dtype("f4") and _layout(x, axes) is not None
+    return x.dtype == np.dtype("f4") and layout_of(x, axes) is not None
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     """How a block lies: rows of a `length` in planes, which a call takes, and groups of axes before these.
 
     Axes are in this `order`, from the slowest on. Rows are reduced `along` their length, or added to one another.
@@ -87,9 +91,21 @@ class _Layout:
         groups = [*self.lead, self.planes, *([self.rows] * self.along)]
         return tuple([i for i, group in enumerate(groups) if group.reduced])
 
+    def calls(self, x: np.ndarray) -> Iterator[tuple[int, Call]]:
+        """For each call of a loop the place of its sums, in bytes, and what it is told of the block."""
+        sides = self.planes.length, self.planes.stride, self.rows.length, self.rows.stride, self.length
+        for number, index in enumerate(itertools.product(*(range(group.length) for group in self.lead))):
+            at = x.ctypes.data + sum(i * group.stride for i, group in zip(index, self.lead, strict=True))
+            yield number * math.prod(self.held[-2:]) * 8, (at, *sides)
 
-def _layout(x: np.ndarray, axes: Axes) -> _Layout | None:
-    """How a block lies; None if its sums are left to NumPy."""
+    def placed(self, sums: np.ndarray, x: np.ndarray, axes: Axes) -> np.ndarray:
+        """The sums that calls made, reduced along what is left, with the axes of the block in their order."""
+        whole = np.add.reduce(sums, axis=self.left) if self.left else sums
+        return whole.reshape([1 if a in axes else x.shape[a] for a in self.order]).transpose(np.argsort(self.order))
+
+
+def layout_of(x: np.ndarray, axes: Axes, words: int = 1) -> Layout | None:
+    """How a block lies; None if its sums are left to NumPy. Each result has `words` of eight bytes."""
     if loops is None or x.size < LEAST or not axes or not x.flags.aligned:
         return None
     order = sorted(range(x.ndim), key=lambda a: (x.shape[a] > 1, -x.strides[a]))
@@ -101,15 +117,15 @@ def _layout(x: np.ndarray, axes: Axes) -> _Layout | None:
         return None
     rows = lead.pop() if lead else _ONE
     planes = lead.pop() if lead else _ONE
-    found = _Layout(order, lead, planes, rows, last.length, last.reduced)
-    between = math.prod(found.held) * BETWEEN * 8 if found.left else 0
+    found = Layout(order, lead, planes, rows, last.length, last.reduced)
+    between = math.prod(found.held) * BETWEEN * 8 * words if found.left else 0
     calls = math.prod(group.length for group in lead)
     return found if between <= x.nbytes and calls * PER_CALL <= x.size else None
 
 
 def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None = None) -> list[np.ndarray] | None:
     """Sums of each of `what`."""
-    layout = _layout(x, axes)
+    layout = layout_of(x, axes)
     if layout is None or loops is None:
         return None
     lead, planes, rows, held = layout.lead, layout.planes, layout.rows, layout.held
@@ -118,18 +134,13 @@ def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None 
         whole.append(1 if layout.along else layout.length)
         means = means.astype("f8", copy=False).transpose(layout.order).reshape(whole)
         means = np.ascontiguousarray(np.broadcast_to(means[..., 0] if layout.along else means[..., 0, :], held))
-    shape, back = [1 if a in axes else x.shape[a] for a in layout.order], np.argsort(layout.order)
-    sides = planes.length, planes.stride, rows.length, rows.stride, layout.length
     found = []
     for one in what:
         sums = np.empty(held)
-        for number, index in enumerate(itertools.product(*(range(group.length) for group in lead))):
-            at = x.ctypes.data + sum(i * group.stride for i, group in zip(index, lead, strict=True))
-            place = number * math.prod(held[-2:]) * sums.itemsize
+        for place, call in layout.calls(x):
             to, mean = sums.ctypes.data + place, 0 if means is None else means.ctypes.data + place
-            loops.add(one, x.itemsize, layout.along, at, *sides, to, mean)
-        whole_sums = np.add.reduce(sums, axis=layout.left) if layout.left else sums
-        found.append(whole_sums.reshape(shape).transpose(back))
+            loops.add(one, x.itemsize, layout.along, *call, to, mean)
+        found.append(layout.placed(sums, x, axes))
     return found
 
 

@@ -455,6 +455,38 @@ def test_means_on_devices(place: Place) -> None:
     )
 
 
+@on_cpu_and_gpu
+def test_means_whose_sums_no_integer_holds_along_any_axes(place: Place) -> None:
+    rng = np.random.default_rng(8)
+    counts = rng.integers(1 << 61, 1 << 62, (60, 4, 300))
+    whole, taken = counts.astype(object), rng.random(counts.shape) < 0.5
+    taken[:, 0] = True
+    run = {"device": place.device(), "budget": "2MB"}
+    x, kept = counts.view("M8[us]"), np.where(taken, whole, 0)
+    for axis in (0, 1, 2, (0, 2), (1, 2), None):
+        for keepdims in (False, True):
+            how = {"axis": axis, "keepdims": keepdims}
+            sums, number = np.sum(whole, **how), np.sum(np.ones(counts.shape, object), **how)
+            found = np.mean(cf.open(x), **how).compute(**run)
+            alike(found, np.asarray(sums // number, "i8").view(x.dtype)[()])
+            found = np.mean(cf.open(x), **how, where=taken).compute(**run)
+            alike(found, np.asarray(np.sum(kept, **how) // np.sum(taken.astype(object), **how), "i8").view(x.dtype)[()])
+    windows = np.lib.stride_tricks.sliding_window_view(cf.open(x), 5, axis=0).mean(axis=-1).compute(**run)
+    sums = np.lib.stride_tricks.sliding_window_view(whole, 5, axis=0).sum(axis=-1)
+    alike(windows, (sums // 5).astype("i8").view(x.dtype))
+
+
+def test_means_of_some_elements_that_are_nat() -> None:
+    x, where = SPANS[:4], np.array([True, False, True, True])
+    lost = np.isnat(x)
+    for taken in (~lost, lost, where, np.zeros(4, bool)):
+        missing = not taken.any() or bool(lost[taken].any())
+        found = np.mean(cf.open(x), where=taken).compute(device="cpu")
+        assert found == x[taken].mean() if not missing else np.isnat(found)
+        found = np.nanmean(cf.open(x), where=taken).compute(device="cpu")
+        assert found == x[taken & ~lost].mean() if (taken & ~lost).any() else np.isnat(found)
+
+
 def test_what_means_refuse() -> None:
     with pytest.raises(errors.UnsupportedError, match="dtype"):
         np.mean(cf.open(SPANS), dtype="f8")
