@@ -78,6 +78,15 @@ def test_exact_means(axes: tuple[int, ...], skip: bool) -> None:
         same(how.aggregate(*how.merge(found, found)), how.aggregate(*how.merge(wanted, wanted)))
 
 
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), ()])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_spreads_about_a_number(axes: tuple[int, ...], dtype: str) -> None:
+    how = aggregation.about(0.5, np.dtype(dtype), 2.0, root=True)
+    x = X.astype(dtype)
+    found, wanted = (how.chunk(each, axes, whole(x.shape)) for each in (Foreign(x), x))
+    same(how.aggregate(*how.merge(found, found)), how.aggregate(*how.merge(wanted, wanted)))
+
+
 @pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_running_folds(ufunc: np.ufunc, axis: int) -> None:

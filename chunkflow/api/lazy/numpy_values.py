@@ -297,6 +297,9 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
             return reduce(a, axis, dtype, ddof, keepdims, where=where, correction=correction)
         if correction is not None and ddof:
             raise ArgumentError(f"ddof={ddof} and correction={correction} are the same: give one of them")
+        freedom = ddof if correction is None else correction
+        if dtype is None and where is True and not skips_nan and _is_number_for(mean, a.dtype):
+            return sums.spread_about(a, float(a.dtype.type(mean)), axis, freedom, keepdims, root=root)
         away = (numpy_functions.astype(a, np.float64) if a.dtype.kind in "biu" else a) - mean
         squares = mapped(_magnitudes, away) if away.dtype.kind == "c" else mapped(np.square, away)
         wanted = squares.dtype if dtype is None else np.dtype(dtype)
@@ -306,7 +309,6 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
         if counted is not True:
             number = sums.sum(filled(type(a), a.shape, np.ones((), np.int64)), axis, keepdims=keepdims, where=counted)
         least = np.nan if skips_nan else 0  # of no more elements than that NumPy's two functions give NaN and infinity
-        freedom = ddof if correction is None else correction
         if isinstance(number, int):
             divisor = number - freedom if number > freedom else least
         else:
@@ -315,6 +317,12 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
         return np.sqrt(found) if root else found
 
     return call
+
+
+def _is_number_for(mean: Any, dtype: np.dtype) -> bool:
+    """Whether a mean is one real number, and differences from it are of the elements' dtype: float32 or float64."""
+    known = isinstance(mean, float | int | np.floating) and dtype in (np.dtype("f4"), np.dtype("f8"))
+    return known and np.result_type(dtype, mean) == dtype
 
 
 def _magnitudes(block: Any) -> Any:

@@ -150,6 +150,32 @@ def std(
 
 
 @reduction_operation
+def spread_about(
+    x: Any,
+    mean: float,
+    axis: Axis = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    root: bool,
+    **options: Unpack[Keywords],
+) -> Request:
+    """Variance of float32 or float64 about a number, or with `root` its square root; of too few elements infinite.
+
+    Examples
+    --------
+    >>> spread_about(np.array([1.0, 2.0, 6.0]), 3.0, ddof=1, root=False, device="cpu")
+    np.float64(7.0)
+    """
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        number = count_of(specs[0].shape, axes)
+        return aggregation.about(mean, specs[0].dtype, max(number - ddof, 0), root=root)
+
+    return request(make, (x,), axis, keepdims, **options)
+
+
+@reduction_operation
 def average(
     x: Any,
     axis: Axis = None,

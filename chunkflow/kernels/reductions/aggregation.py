@@ -374,6 +374,31 @@ def moments(
     return Aggregation(_of(chunk, masked), merge, aggregate, 3.0, strip, **how)  # type: ignore[arg-type]
 
 
+@lru_cache
+def about(mean: float, result: np.dtype, divisor: float, *, root: bool, brief: bool = False) -> Aggregation:
+    """Variance about a mean that is known, or its square root: squared differences are summed, and divided."""
+    tight = _is_tight(result) and not brief
+
+    def chunk(x: Any, axes: Axes, box: Region) -> Value:
+        if all(x.shape[a] == 1 for a in axes):
+            return _begun(squares(np.subtract(x, mean, dtype=_DOUBLE)), tight)
+        if isinstance(x, np.ndarray):
+            means = np.full([1 if a in axes else n for a, n in enumerate(x.shape)], mean)
+            sums = double_sums.centred(x, means, axes, off=False)
+            if sums is not None:
+                return _begun(sums[0], tight)
+        return _begun(summed(lambda x: squares(np.subtract(x, mean, dtype=_DOUBLE)), (x,), axes, _DOUBLE), tight)
+
+    def aggregate(found: Any, lost: Any) -> Any:
+        found = _whole(found, lost) / np.float64(divisor)
+        return (np.sqrt(found) if root else found).astype(result)
+
+    less = about(mean, result, divisor, root=root, brief=True) if tight else None
+    merge = _plus if tight else Each(np.add, np.add)
+    copies = 4.0 if tight else 3.0  # an array of the means is one more
+    return Aggregation(chunk, merge, aggregate, copies, STRIP, data_independent=True, brief=less)
+
+
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:
     """Position of the first ``min`` or ``max``: along the one reduced axis, or in the flattened array, in C order.
 

@@ -341,6 +341,36 @@ def test_a_mean_along_an_axis_is_the_nearest_number() -> None:
         same(sums.mean(x, axis=axis, device="cpu", budget="400kB"), exact)
 
 
+@given(
+    st.sampled_from(["f4", "f8", ">f4", "f2", "i4"]),
+    st.sampled_from([3, 2.7, np.float32(2.7), np.float64(2.7), np.inf]),
+    st.sampled_from([0, 1, 2, (0, 2), (1, 2), (), None]),
+    st.sampled_from([0, 1, 1.5, 10**6]),
+    st.sampled_from(["200kB", "64MB"]),
+    st.booleans(),
+)
+@some
+def test_spreads_about_a_number(dtype: str, mean: Any, axis: Any, ddof: float, budget: str, keepdims: bool) -> None:
+    x = (np.random.default_rng(2).standard_normal((33, 4, 300)) * 4 + 3).astype(dtype)
+    how = {"axis": axis, "mean": mean, "ddof": ddof, "keepdims": keepdims}
+    for fn in (np.std, np.var):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = fn(x.astype("f8") if dtype in ("f4", ">f4") else x, **how)
+        got = fn(cf.open(x), **how).compute(device="cpu", budget=budget)
+        assert got.shape == expected.shape
+        assert got.dtype == fn(x[:2], **how).dtype
+        np.testing.assert_allclose(got, expected, rtol=4e-3 if dtype == "f2" else 1e-12 if got.itemsize > 4 else 1e-6)
+
+
+def test_squares_about_a_number_do_not_overflow() -> None:
+    x = np.full((40, 600), 1e30, "f4")
+    for axis in (0, 1, None):
+        got = np.std(cf.open(x), axis=axis, mean=0.0).compute(device="cpu")
+        np.testing.assert_allclose(got, np.float32(1e30), rtol=1e-6)
+        assert np.isinf(np.var(cf.open(x), axis=axis, mean=0.0).compute(device="cpu")).all()
+
+
 @everywhere
 @pytest.mark.parametrize("name", ["sum", "mean", "std", "nanvar"])
 def test_the_same_call_gives_the_same_bits(place: Place, name: str) -> None:
