@@ -163,10 +163,8 @@ def pattern(given: str) -> str:
         one = f"zarr.open_array(tifffile.imread({given!r}, aszarr=True), mode='r')"
         return f": patterns are not expanded; of TIFF files {one} is one array"
     each = "path + ':/name'" if any(end in given.lower() for end in (".h5", ".hdf5", ".nc")) else "path"
-    return (
-        f": patterns are not expanded, which glob.glob does; chunkflow.stack([chunkflow.open({each}) for path in paths])"
-        " joins the arrays of many paths"
-    )
+    joined = f"chunkflow.stack([chunkflow.open({each}) for path in paths])"
+    return f": patterns are not expanded, which glob.glob does; {joined} joins the arrays of many paths"
 
 
 def _existing(path: str) -> tuple[str, str]:
