@@ -283,6 +283,14 @@ def _is_dasks(theirs: Any, manager: Any, data: Any) -> bool:
     return not isinstance(data, chunkflow.Array) and bool(theirs(manager, data))
 
 
+@_taught(DaskManager, "from_array")
+def _given_to_dask(theirs: Any, manager: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
+    """Of a lazy array, as ``x.chunk(time=20)`` hands it on where dask is installed: dask keeps parts of it uncomputed."""
+    if isinstance(data, chunkflow.Array):
+        return data.to_dask().rechunk(chunks)
+    return theirs(manager, data, chunks, **kwargs)
+
+
 _masks: ContextVar[dict[Any, np.ndarray] | None] = ContextVar("chunkflow_masks", default=None)
 """Masks that a call of `where` has computed, by their expressions; None outside of one."""
 

@@ -286,6 +286,19 @@ def test_dim_is_the_functions_own_where_nothing_is_counted() -> None:
         cf.transpose(x, dim=("b", "a"))
 
 
+def test_an_expression_that_gets_chunks_of_dask_is_stored_in_them(tmp_path: Path) -> None:
+    pytest.importorskip("dask.array")
+    values = np.random.default_rng(0).random((60, 5, 4))
+    xr.Dataset({"t": (("time", "y", "x"), values)}).to_zarr(tmp_path / "t.zarr", consolidated=False)
+    opened = xr.open_zarr(tmp_path / "t.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)
+    scaled = (opened.t * 2).chunk(time=20)
+    encoding = {"t": {"chunks": (20, 5, 4)}}
+    scaled.to_dataset(name="t").to_zarr(tmp_path / "s.zarr", encoding=encoding, consolidated=False)
+    stored = zarr.open_array(tmp_path / "s.zarr" / "t", mode="r")
+    assert stored.chunks == (20, 5, 4)
+    np.testing.assert_array_equal(stored[...], values * 2)
+
+
 def test_coordinates_in_chunks_of_dask_are_no_hindrance() -> None:
     da = pytest.importorskip("dask.array")
     area = da.arange(12.0, chunks=3).reshape(3, 4)
