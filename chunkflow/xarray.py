@@ -285,7 +285,7 @@ def _is_dasks(theirs: Any, manager: Any, data: Any) -> bool:
 
 @_taught(DaskManager, "from_array")
 def _given_to_dask(theirs: Any, manager: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
-    """Of a lazy array, as ``x.chunk(time=20)`` hands it on where dask is installed: dask keeps parts of it uncomputed."""
+    """Of a lazy array, which ``x.chunk(time=20)`` gives where dask is installed: dask computes none of its parts."""
     if isinstance(data, chunkflow.Array):
         return data.to_dask().rechunk(chunks)
     return theirs(manager, data, chunks, **kwargs)

@@ -219,7 +219,10 @@ def _no_overlap(run: Seen) -> Cause | None:
     if single:
         seen = "there is room for one block: nothing is read while it is computed"
     elif plan.lanes < min(plan.machine.lanes, len(plan.grid)):
-        seen = f"{plan.lanes} of {plan.machine.lanes} cores compute: there is no room for more blocks"
+        taken = format_bytes(plan.memory.total)
+        seen = (
+            f"{plan.lanes} of {plan.machine.lanes} cores compute: the plan takes {taken}, and there is no room for more"
+        )
     elif run.lasts(besides):
         seen = f"there are {len(plan.grid):,} blocks, which take about {besides:.2g} s besides their bytes"
     else:
