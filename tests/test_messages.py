@@ -80,11 +80,16 @@ def test_of_a_pattern_it_is_said_what_takes_one(given: str, said: str, folder: P
 
 
 def test_of_a_finished_call_that_is_to_go_on_it_is_said_that_it_has_finished(folder: Path) -> None:
-    cf.map(np.negative, "a.npy", out="b.npy", resume=True, **CPU)
-    with pytest.raises(cf.errors.OutputExistsError, match="its call has finished, so there is nothing to do"):
-        cf.map(np.negative, "a.npy", out="b.npy", resume=True, **CPU)
-    with pytest.raises(cf.errors.OutputExistsError, match=r"for writing, to write into it$"):
-        cf.map(np.negative, "a.npy", out="b.npy", **CPU)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: cf.map(np.negative, "a.npy", out="b.npy", resume=True, **CPU),
+        lambda: cf.rechunk("a.npy", (4, 4, 4), out="b.zarr", resume=True, **CPU),
+        lambda: cf.open("a.npy").to_zarr("c.zarr", resume=True, **CPU),
+        lambda: cf.store(cf.open("a.npy") + 1, "d.h5:/x", resume=True, **CPU),
+    )
+    for call in calls:
+        call()
+        with pytest.raises(cf.errors.OutputExistsError, match="If a call with resume=True stored it, that call has"):
+            call()
 
 
 def test_of_a_file_that_was_cut_the_cause_is_named(folder: Path) -> None:

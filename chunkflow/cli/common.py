@@ -28,7 +28,7 @@ _WORDS = (
     (_TRUE, r"--\1"),
     (_VALUE, r"--\1 \2"),
     (re.compile(r"chunkflow\.open\(path, decode='(\w+)'\)|\bdecode='(\w+)'"), r"--decode \1\2"),
-    (re.compile(r", or pass the array itself, opened for writing, to write into it"), ""),
+    (re.compile(r", or pass the [\w.]+ itself, opened for writing, to write into it"), ""),
     (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
     (_FORMAT, "or use chunkflow copy --format"),
     (re.compile(r"(; chunkflow\.stack joins arrays of many paths)"), ""),

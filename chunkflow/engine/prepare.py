@@ -31,7 +31,7 @@ from chunkflow.engine.outputs import check_number, check_overlap, describe_outpu
 from chunkflow.engine.passes import current
 from chunkflow.engine.resume import call_of, check_resume, said_of
 from chunkflow.engine.trial import Trial, frugal_trial, run_trial
-from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, OutputExistsError, ResultError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
 from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
@@ -313,15 +313,7 @@ def _open_targets(options: Options, declared: Declared, nest: LoopNest) -> tuple
     given = options.out if isinstance(options.out, tuple) else (options.out,)
     if not given:
         raise ArgumentError("out is an empty tuple: give one array or path for each result")
-    try:
-        targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
-    except OutputExistsError as error:
-        if not options.resume:
-            raise
-        told = (
-            f"{error}. With resume=True: an output is there only once its call has finished, so there is nothing to do"
-        )
-        raise OutputExistsError(told) from None
+    targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
     refuse_nested([t.name for o, t in zip(given, targets, strict=True) if stores.is_new(o)])
     if options.chunks is None and (not declared.each or len(declared.each) == len(targets)):
         # Where a result's shape is known already, a wrong output is refused before fn or any data is touched.

@@ -67,16 +67,13 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     threads_in = _threads(machine, share_in)
     load = _ring(staged_in, machine, problem.budget, threads_in, loads=True)
     store = _ring(staged_out, machine, problem.budget, _threads(machine, share_out))
-    return Rings(load, store, min(load.threads, _at_once(staged_in)) / threads_in if load else 1.0)
+    readers = threads_in if load is None else min(load.threads, _at_once(staged_in))
+    chunked = any(spec.chunks is not None for spec in problem.operands)
+    return Rings(load, store, readers / threads_in if chunked else 1.0)  # others share what they read
 
 
-def _at_once(arrays: Sequence[_Staged]) -> float:
-    """Pieces of chunks that are read at once, each by a thread: those of a block.
-
-    As many as ever where no array has chunks: threads share what they read then.
-    """
-    if all(spec.chunks is None for spec, *_ in arrays):
-        return math.inf
+def _at_once(arrays: Sequence[_Staged]) -> int:
+    """Pieces that are read at once, each by a thread: those of a block."""
     return sum(_pieces(cut, shape) for _, cut, shape, *_ in arrays)
 
 

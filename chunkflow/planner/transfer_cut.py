@@ -104,7 +104,7 @@ def cut_of(
         limit = min(piece, spec.size // FETCHERS) if spec.storage.sharded else 1
     elif spec.storage.separate and whole and 0 < machine.apart <= size * itemsize:
         limit = 1
-    elif machine.staged and not strict and not spec.storage.raw:
+    elif machine.staged and not strict and batch is None and not spec.storage.raw:
         limit = min(piece, max(math.prod(shape) // machine.threads, SMALL // itemsize))
     return Cut(spec.order, max(limit, size), spec.chunks, batch, through=piece if large else 0)
 

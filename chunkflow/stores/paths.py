@@ -179,10 +179,15 @@ def refuse_nested(names: Sequence[str]) -> None:
 def refuse_existing(path: str, overwrite: bool) -> None:
     """Refuse (`OutputExistsError`) an output that exists, unless it may be overwritten."""
     if not overwrite and os.path.lexists(path):
-        raise OutputExistsError(
-            f"{path} exists: pass overwrite=True to replace it once the run has succeeded, "
-            "or pass the array itself, opened for writing, to write into it"
-        )
+        raise existing(path, "array")
+
+
+def existing(name: str, what: str) -> OutputExistsError:
+    """The error of an output that exists; `what` is opened to write into it."""
+    return OutputExistsError(
+        f"{name} exists: pass overwrite=True to replace it once the run has succeeded, or pass the {what} itself, "
+        "opened for writing, to write into it. If a call with resume=True stored it, that call has finished"
+    )
 
 
 def listed(names: Iterable[str]) -> str:

@@ -210,7 +210,10 @@ def test_messages_name_options_and_no_calls_of_python(capsys: pytest.CaptureFixt
     assert main(["run", "a", "a.npy", "c.what"]) == 2
     assert "NewArray" not in error_of(capsys)
     assert main(["run", "a", "a.npy", "b.zarr"]) == 2
-    assert error_of(capsys).endswith("b.zarr exists: pass --overwrite to replace it once the run has succeeded\n")
+    assert error_of(capsys).endswith(
+        "b.zarr exists: pass --overwrite to replace it once the run has succeeded. "
+        "If a call with --resume stored it, that call has finished\n"
+    )
 
 
 def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

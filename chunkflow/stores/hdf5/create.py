@@ -39,6 +39,7 @@ from chunkflow.stores.hdf5.filters import SHUFFLE, FilterPipeline, Hdf5Filter
 from chunkflow.stores.hdf5.host import LOCK, Host, enter, opened
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
 from chunkflow.stores.new_array import NewArray
+from chunkflow.stores.paths import existing
 from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim, refuse_left
 from chunkflow.stores.publication.publish import publish
@@ -110,10 +111,7 @@ class Hdf5PathTarget:
                 f"{self.name} is no dataset, and is not overwritten: remove it, or choose another output"
             )
         if not self._overwrite:
-            raise OutputExistsError(
-                f"{self.name} exists: pass overwrite=True to replace it once the run has succeeded, "
-                "or pass the h5py.Dataset itself, opened for writing, to write into it"
-            )
+            raise existing(self.name, "h5py.Dataset")
         self._fixed = scales.fixed(file[self.dataset]) if self.dataset in file else None
 
     def _note_dimensions(self, file: Any) -> None:

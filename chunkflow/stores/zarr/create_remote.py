@@ -31,6 +31,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
 from chunkflow.stores.new_array import NewArray
+from chunkflow.stores.paths import existing
 from chunkflow.stores.publication.settle import Left, beside
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import METADATA, ZarrSink
@@ -114,10 +115,7 @@ class ZarrUrlTarget:
         """Refuse an array that may not be replaced (`OutputExistsError`), and a group (`ArgumentError`)."""
         kind = self._kind(self.bucket)
         if kind is not None and not self.overwrite:
-            raise OutputExistsError(
-                f"{self.name} exists: pass overwrite=True to replace it once the run has succeeded, or pass the array "
-                "itself, opened for writing, to write into it"
-            )
+            raise existing(self.name, "array")
         if kind is not None and "array" not in kind:
             raise ArgumentError(
                 f"{self.name} is a zarr {kind}, and is not overwritten: remove it, or choose another output"
