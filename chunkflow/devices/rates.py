@@ -32,7 +32,7 @@ def gpu() -> Machine:
         create=5e9,
         separate=20e9,
         fresh=5e9,
-        handling=60e-6,  # Python opens them: seen with a dozen threads
+        handling=20e-6,  # Python opens them
         multiply=2.8e13,
         accumulates=True,
     )

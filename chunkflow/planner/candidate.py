@@ -41,12 +41,13 @@ def plan_of(
         depth,
         spilled,
         candidate.op.work,
-        ring.readers if machine.staged else coding.decoders,
+        ring.decoders if machine.staged else coding.decoders,
         coding.encoders,
         candidate.blocks * coding.waits * LATENCY,
         load.chunks * machine.handling,
         load.unpacking,
         candidate.rows,
+        ring.readers,
     )
     return Plan(
         op=candidate.op,

@@ -20,6 +20,10 @@ PANEL = 300e-6
 do for a block is done ahead."""
 
 
+CROWD = 3
+"""Times as long as one thread takes to find a chunk, if a dozen do nothing else (seen: 60 us of 20)."""
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Bytes that a run moves through each stage, and how many of them are coded, or go into a new file, or into many.
@@ -77,14 +81,15 @@ def estimate(
     handling: float = 0.0,
     unpacking: float = 0.0,
     rows: int | None = None,
+    readers: float = 1.0,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks decoded and encoded by so many threads; where staged, that is the share of all threads that reads and
-    decodes. `waits` are seconds of waiting for servers, `handling` are those that chunks take beside their bytes, and
-    `unpacking` those in which the device decodes. Blocks of one of the `rows` are computed one after the other; without
-    them each by itself.
+    chunks decoded and encoded by so many threads; where staged, that is the share of all threads, and `readers` is that
+    of the threads for loads. `waits` are seconds of waiting for servers, `handling` are those that chunks take beside
+    their bytes, and `unpacking` those in which the device decodes. Blocks of one of the `rows` are computed one after
+    the other; without them each by itself.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -93,15 +98,15 @@ def estimate(
     """
     rows = max(blocks if rows is None else rows, 1)
     lanes = min(machine.lanes, depth, rows)
-    # Lanes wait for one another where chunks are found and opened, which Python does.
-    finding = handling * (1 if machine.staged else lanes)
-    coding = traffic.decode / (machine.decode * decoders) + finding
+    decoding = traffic.decode / (machine.decode * decoders)
     files = traffic.files if machine.load else 0
+    reading = (traffic.read - files) / (machine.read * readers) + files / ((machine.load or 1) * readers)
+    # Python finds and opens chunks. Lanes wait for one another there; so do threads, if they have little else to do.
+    crowd = min(max(handling / max(decoding + reading, 1e-12), 1.0), CROWD) if machine.staged else lanes
+    finding = handling * crowd
+    coding = decoding + finding
     stages = {
-        "read": waits
-        + (traffic.read - files) / (machine.read * min(decoders, 1))
-        + files / ((machine.load or 1) * min(decoders, 1))
-        + coding,
+        "read": waits + reading + coding,
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": written(machine, traffic, lanes) + traffic.encode / (machine.encode * encoders),
     }

@@ -22,12 +22,13 @@ BOTH = 2 / 3
 class Rings(NamedTuple):
     """Rings of both directions; None where nothing is staged.
 
-    `readers` is the share of the threads for loads that can work at once.
+    `readers` is the share of the threads for loads that can work at once, and `decoders` that of all threads.
     """
 
     load: Ring | None = None
     store: Ring | None = None
     readers: float = 1.0
+    decoders: float = 1.0
 
     def device_bytes(self, page: int) -> int:
         """Device memory of both."""
@@ -67,14 +68,22 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     threads_in = _threads(machine, share_in)
     load = _ring(staged_in, machine, problem.budget, threads_in, loads=True)
     store = _ring(staged_out, machine, problem.budget, _threads(machine, share_out))
-    readers = threads_in if load is None else min(load.threads, _at_once(staged_in))
-    chunked = any(spec.chunks is not None for spec in problem.operands)
-    return Rings(load, store, readers / threads_in if chunked else 1.0)  # others share what they read
+    if load is None or all(spec.chunks is None for spec in problem.operands):
+        return Rings(load, store)  # threads share what they read
+    readers = min(load.threads, sum(_at_once(each, candidate.depth) for each in staged_in))
+    return Rings(load, store, readers / threads_in, readers / machine.threads)
 
 
-def _at_once(arrays: Sequence[_Staged]) -> int:
-    """Pieces that are read at once, each by a thread: those of a block."""
-    return sum(_pieces(cut, shape) for _, cut, shape, *_ in arrays)
+def _at_once(array: _Staged, depth: int) -> int:
+    """Pieces of an array that are read at once, each by a thread: those of a block.
+
+    Those of the next blocks are, too, where no chunk lies in two. Where one does, a plan that has it decoded for each
+    is no faster for more threads at work.
+    """
+    spec, cut, shape, *_ = array
+    sides = zip(shape, spec.chunks or (), spec.shape, strict=False)
+    apart = not array.scattered and all(n % chunk == 0 or n == extent for n, chunk, extent in sides)
+    return _pieces(cut, shape) * (depth if apart else 1)
 
 
 def _pieces(cut: Cut, shape: Shape) -> int:

@@ -35,6 +35,8 @@ class Seen:
     replan : callable, optional
     elsewhere : callable, optional
         Gives the machine of another device, and its name; None if there is none.
+    around : float
+        Seconds before the first stage began and after the last one ended.
     """
 
     plan: Plan
@@ -48,6 +50,7 @@ class Seen:
     cold: int = 0
     replan: Replan | None = None
     elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
+    around: float = 0.0
 
     @property
     def bound_by(self) -> str:

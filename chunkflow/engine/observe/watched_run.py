@@ -42,6 +42,8 @@ class WatchedRun:
     moved: dict[Stage, int] = field(default_factory=dict)
     processor: float = 0.0
     all_processes: float = 0.0
+    first: float | None = None
+    last: float = 0.0
 
     @classmethod
     def begun(cls, plan: Plan, run: Prepared | None) -> WatchedRun:
@@ -58,6 +60,8 @@ class WatchedRun:
     def add(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
         """Count a span of a stage."""
         self.busy.setdefault(stage, Busy(SPANS)).add(start, stop)
+        self.first = start if self.first is None else min(self.first, start)
+        self.last = max(self.last, stop)
         self.spent[stage] = self.spent.get(stage, 0.0) + stop - start
         self.moved[stage] = self.moved.get(stage, 0) + nbytes
 
@@ -71,6 +75,13 @@ class WatchedRun:
     def end(self) -> float:
         """When it ended; now, if it is under way."""
         return time.perf_counter() if self.stop is None else self.stop
+
+    @property
+    def around(self) -> float:
+        """Seconds before the first stage began and after the last one ended."""
+        if self.first is None:
+            return 0.0
+        return max(self.end - self.start - (self.last - self.first), 0.0)
 
     @property
     def seen(self) -> Seen:
@@ -87,6 +98,7 @@ class WatchedRun:
             self.cold,
             self.replan,
             self.elsewhere,
+            self.around,
         )
 
 

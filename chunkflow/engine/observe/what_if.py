@@ -26,8 +26,8 @@ WAITING = 250e-6
 """Seconds that threads wait for one another at each small block, which the model does not know."""
 
 STARTING = 8e-3
-"""Seconds that a run on a device of its own takes before its first block and after its last one, where it took so much
-more than predicted."""
+"""Seconds that a run on a device of its own takes before its first stage and after its last one, if it makes no file
+(which takes as long with any plan). What it takes longer is for its buffers, which other plans may not have."""
 
 
 @dataclass(frozen=True)
@@ -111,22 +111,24 @@ def _seconds(run: Seen, other: Plan) -> float:
         return _on_another_device(run, other)
     if not plan.machine.staged:
         return _by_stages(run, other)
-    known, then = plan.estimate.seconds, other.estimate.seconds
-    waiting = min(max(run.seconds - known, 0.0), WAITING * len(plan.grid))
-    lasts = run.seconds - waiting
+    around = run.around if plan.outputs else min(run.around, STARTING)
     if plan.traffic.decode and run.bound_by == "read":
-        lasts = _by_overlapping_stages(run, other, lasts)
-    else:
-        lasts *= then / max(known, 1e-12)
-    return lasts + waiting * len(other.grid) / len(plan.grid)
+        return around + _by_overlapping_stages(run, other)
+    known, then, lasts = plan.estimate.seconds, other.estimate.seconds, run.seconds - around
+    waiting = min(max(lasts - known, 0.0), WAITING * len(plan.grid))
+    per_block = waiting / len(plan.grid)
+    return around + (lasts - waiting) * then / max(known, 1e-12) + per_block * len(other.grid)
 
 
-def _by_overlapping_stages(run: Seen, other: Plan, seconds: float) -> float:
-    """How long another plan takes where stages overlap, if this one took so many seconds, as it had to decode."""
-    known = run.plan.estimate
-    fixed = min(STARTING, max(seconds - known.seconds, 0.0))
-    reading = seconds - fixed - (known.seconds - max(known.stages.values()))
-    return fixed + _overlapped(other, other.estimate.stages | {"read": _read(run, other, reading)})
+def _by_overlapping_stages(run: Seen, other: Plan) -> float:
+    """How long another plan takes from its first stage to its last where stages overlap, if this one had to decode."""
+    known, would = run.plan.estimate, dict(other.estimate.stages)
+    reading = run.seconds - run.around - (known.seconds - max(known.stages.values()))
+    would["read"] = _read(run, other, reading)
+    if run.plan.ring_out is not None and known.stages["write"]:
+        written = run.spent.get("write", 0.0) / run.plan.ring_out.threads
+        would["write"] *= max(written / known.stages["write"], 1.0)
+    return _overlapped(other, would)
 
 
 def _by_stages(run: Seen, other: Plan) -> float:
@@ -183,15 +185,19 @@ def _threads(plan: Plan) -> float:
     if not plan.machine.staged or plan.ring_in is None:
         return 1.0
     rate = plan.traffic.decode / max(plan.estimate.coding, 1e-12)
-    return max(1.0, plan.ring_in.threads * min(rate / plan.machine.decode, 1.0))
+    return max(1.0, plan.machine.threads * min(rate / plan.machine.decode, 1.0))
 
 
 def _read(run: Seen, other: Plan, seconds: float) -> float:
     """Seconds in which another plan reads if this one took so many: its chunks are as slow as these were."""
     known, then = run.plan.estimate, other.estimate
-    bare, bare_then = (each.stages["read"] - each.coding for each in (known, then))
+    decoding, decoding_then = (each.coding - each.finding for each in (known, then))
+    if decoding:
+        besides = max(seconds - (known.stages["read"] - decoding), 0.0)
+        return then.stages["read"] - decoding_then + decoding_then * besides / decoding
     if known.coding:
-        return bare_then + then.coding * max(seconds - bare, 0.0) / known.coding
+        besides = max(seconds - (known.stages["read"] - known.coding), 0.0)
+        return then.stages["read"] - then.coding + then.coding * besides / known.coding
     return then.stages["read"] * seconds / known.stages["read"]
 
 

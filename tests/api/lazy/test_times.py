@@ -461,7 +461,7 @@ def test_means_whose_sums_no_integer_holds_along_any_axes(place: Place) -> None:
     counts = rng.integers(1 << 61, 1 << 62, (60, 4, 300))
     whole, taken = counts.astype(object), rng.random(counts.shape) < 0.5
     taken[:, 0] = True
-    run = {"device": place.device(), "budget": "2MB"}
+    run = {"device": place.device(), "budget": place.budget(2_000_000)}
     x, kept = counts.view("M8[us]"), np.where(taken, whole, 0)
     for axis in (0, 1, 2, (0, 2), (1, 2), None):
         for keepdims in (False, True):

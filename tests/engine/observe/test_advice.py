@@ -266,8 +266,22 @@ def test_what_a_device_waits_for_is_not_slower_for_decoding_that_is_not_done() -
     coded = plan(staged=True, chunks=(64, 512, 512), storage=Storage(how="zarr", codec="gzip"))
     bare = plan(staged=True, chunks=(64, 512, 512), storage=Storage(how="zarr", raw=True))
     assert coded.estimate.bound_by == "read"
-    run = seen(coded, READS, replan=lambda budget, specs=coded.operands: bare if specs[0].storage.raw else coded)
-    run = replace(run, seconds=coded.estimate.seconds + 8 * coded.estimate.stages["read"])
+    known = coded.estimate.stages
+    busy = known | {"read": 9 * known["read"]}
+    run = seen(
+        coded,
+        busy,
+        spent=busy,
+        replan=lambda budget, specs=coded.operands: bare if specs[0].storage.raw else coded,
+    )
+    run = replace(run, seconds=coded.estimate.seconds + 8 * known["read"])
     (better,) = [each for each in advised(run).what_ifs if "unencoded" in each.change]
-    assert better.seconds == pytest.approx(bare.estimate.seconds, rel=0.5)
-    assert better.seconds < run.seconds * bare.estimate.seconds / coded.estimate.seconds / 2, "not by one ratio"
+    assert better.seconds == pytest.approx(bare.estimate.seconds, rel=0.1)
+    assert coded.outputs
+    around = replace(run, seconds=run.seconds + 0.2, around=0.2)
+    (once_more,) = [each for each in advised(around).what_ifs if "unencoded" in each.change]
+    assert once_more.seconds == pytest.approx(better.seconds + 0.2), "what no stage takes stays"
+    assert coded.ring_out is not None
+    spent = {**busy, "write": 9 * known["write"] * coded.ring_out.threads}
+    (slower,) = [each for each in advised(replace(run, spent=spent)).what_ifs if "unencoded" in each.change]
+    assert slower.seconds > 9 * bare.estimate.stages["write"] > better.seconds, "results are written as slowly"
