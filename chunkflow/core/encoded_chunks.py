@@ -30,6 +30,9 @@ of each block but the last, multiples of 4 if there are several; items of equal 
 shorter last one has a single item; bytes of an element; and how these are shuffled.
 """
 
+KEPT = 2
+"""Decoded chunks of an operand that are kept at once: one for the block being read, one for the next."""
+
 
 class Stamp(NamedTuple):
     """Identity of a file's content: the inode, the time of the last change in ns, and the size."""

@@ -80,6 +80,8 @@ class Storage:
         Whether each of these chunks is a file of its own (`chunkflow.stores.protocol.Separate`).
     parted : bool
         Whether of a chunk that is cut only the wanted part is read.
+    kept : bool
+        Whether a decoded chunk can be kept for the next block that has a part of it.
     fresh : bool
         Whether the elements are written to a single new file.
     codec : str
@@ -97,6 +99,7 @@ class Storage:
     raw: bool = False
     separate: bool = False
     parted: bool = False
+    kept: bool = False
     fresh: bool = False
     codec: str = ""
     matches: float = 0.0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from chunkflow.core import grid as _grid
-from chunkflow.core.encoded_chunks import ALIGNMENT, FACTS, ROWS
-from chunkflow.core.grid import Shape
+from chunkflow.core.encoded_chunks import ALIGNMENT, FACTS, KEPT, ROWS
+from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.machine import Decoding, Machine
 from chunkflow.core.memory import rounded
 from chunkflow.core.nest import Operand
 from chunkflow.core.spec import ArraySpec
+from chunkflow.planner.loop_order import walked_last
 
 TURNS = 2
 """Buffers for a block's encoded chunks: one is filled while the other is decoded, even where blocks have one slot."""
@@ -149,6 +150,20 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, ma
 def _chunk(spec: ArraySpec) -> int:
     """Bytes of a decoded chunk, which reaches beyond the array's edge if need be."""
     return math.prod(spec.chunks or ()) * spec.dtype.itemsize
+
+
+def keeps_chunks(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> bool:
+    """Whether it is worth keeping decoded chunks for the next blocks, which have the same ones if blocks cut chunks.
+
+    Blocks find their halos in the ones before, if there are slots for these.
+    """
+    if spec.chunks is None:
+        return False
+    if operand.halo and depth > 1:
+        inner = walked_last(operand, grid, walk)
+        halo = [(0, 0) if axis == inner else sides for axis, sides in zip(operand.axes, operand.halo, strict=True)]
+        operand = replace(operand, halo=tuple(halo))
+    return touched(spec, operand, grid.block, grid.extents) <= KEPT
 
 
 def touched(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape) -> int:

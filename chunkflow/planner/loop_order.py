@@ -13,15 +13,20 @@ from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.spec import ArraySpec
 
 
-def decoded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
-    """Bytes that one walk over an operand reads, whole chunks counted as often as they are touched."""
+def decoded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int, *, kept: bool = False) -> int:
+    """Bytes that one walk over an operand reads, whole chunks counted as often as they are touched.
+
+    If they are `kept` they are read once for all blocks that follow one another.
+    """
     if spec.chunks is None:
         return loaded_bytes(spec, operand, grid, walk, depth)
     elements = 1
-    inner = _walked_last(operand, grid, walk)
+    inner = walked_last(operand, grid, walk)
     halos = operand.halo or ((0, 0),) * len(spec.shape)
     for axis, n, chunk, halo in zip(operand.axes, spec.shape, spec.chunks, halos, strict=True):
-        if axis is not None and operand.halo:
+        if axis is not None and axis == inner and kept:
+            pass
+        elif axis is not None and operand.halo:
             reused = depth > 1 and axis == inner
             n = n if reused and operand.ahead else _grid.touched(n, grid.block[axis], chunk, halo, reused=reused)
         elif axis is not None:
@@ -30,7 +35,7 @@ def decoded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, de
     return elements * spec.dtype.itemsize
 
 
-def _walked_last(operand: Operand, grid: Grid, walk: Shape) -> int | None:
+def walked_last(operand: Operand, grid: Grid, walk: Shape) -> int | None:
     """Axis along which an operand's blocks follow one another: a block finds its halo in the one before."""
     return next((a for a in reversed(walk) if grid.counts[a] > 1 and a in operand.axes), None)
 
@@ -39,7 +44,7 @@ def ending_with_chunks(op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, 
     """The pass with blocks that end where a chunk does, so that no chunk is decoded for two of them."""
     found = []
     for operand, spec in zip(op.operands, operands, strict=True):
-        axis = _walked_last(operand, grid, walk)
+        axis = walked_last(operand, grid, walk)
         if operand.halo and axis is not None and spec.chunks is not None:
             dim = operand.axes.index(axis)
             if grid.block[axis] % spec.chunks[dim] == 0:
@@ -71,7 +76,7 @@ def loaded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, dep
     """Bytes of one walk over an operand, with what halos add."""
     if not operand.halo:
         return spec.nbytes
-    inner = _walked_last(operand, grid, walk)
+    inner = walked_last(operand, grid, walk)
     elements = 1
     for axis, n, halo, kind in zip(operand.axes, spec.shape, operand.halo, operand.boundary, strict=True):
         reused = depth > 1 and axis == inner

@@ -12,7 +12,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.memory import own_objects
 from chunkflow.core.nest import NO_STRIPS, LoopNest, Strips
 from chunkflow.core.spec import ArraySpec
-from chunkflow.planner.decode_batch import batch_of
+from chunkflow.planner.decode_batch import batch_of, keeps_chunks
 from chunkflow.planner.loop_order import best_walk, ending_with_chunks
 from chunkflow.planner.plan import private
 from chunkflow.planner.transfer_cut import cut_of, keeps_whole
@@ -96,6 +96,10 @@ class Candidate:
         # How the device decodes operands; none that the host decodes.
         self.batches = {i: batch_of(*arrays[i], block, op.extents, machine) for i in problem.unpacked}
         whole = [keeps_whole(s.chunks, o.axes, block, op.extents) for s, o in arrays]
+        # Operands of whose decoded chunks the next blocks find theirs.
+        cut = [i for i, s in enumerate(specs) if machine.staged and s.storage.kept and not whole[i]]
+        kept = [i for i in cut if i not in self.batches and keeps_chunks(*arrays[i], self.grid, self.walk, depth)]
+        self.kept = frozenset(kept)
         self.shapes_in, self.shapes_out = ([o.shape(block) for o in sides] for sides in (op.operands, op.outputs))
         of_operands = enumerate(zip(specs, self.shapes_in, whole, strict=True))
         self.cuts_in = tuple(

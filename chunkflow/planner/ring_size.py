@@ -70,7 +70,8 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     store = _ring(staged_out, machine, problem.budget, _threads(machine, share_out))
     if load is None or all(spec.chunks is None for spec in problem.operands):
         return Rings(load, store)  # threads share what they read
-    readers = min(load.threads, sum(_at_once(each, candidate.depth) for each in staged_in))
+    at_once = [1 if i in candidate.kept else _at_once(each, candidate.depth) for i, each in enumerate(staged_in)]
+    readers = min(load.threads, sum(at_once))
     return Rings(load, store, readers / threads_in, readers / machine.threads)
 
 
@@ -78,7 +79,7 @@ def _at_once(array: _Staged, depth: int) -> int:
     """Pieces of an array that are read at once, each by a thread: those of a block.
 
     Those of the next blocks are, too, where no chunk lies in two. Where one does, a plan that has it decoded for each
-    is no faster for more threads at work.
+    is no faster for more threads at work; if it is kept, one thread decodes it, and others wait.
     """
     spec, cut, shape, *_ = array
     sides = zip(shape, spec.chunks or (), spec.shape, strict=False)

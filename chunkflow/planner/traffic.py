@@ -35,7 +35,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
     for i, (spec, operand) in enumerate(zip(problem.operands, candidate.op.operands, strict=True)):
         loads = candidate.loads[i]
         repeats = loads // max(operand.different(candidate.counts), 1) if candidate.blocks else 0
-        touched = decoded_bytes(spec, operand, grid, walk, depth) * repeats
+        touched = decoded_bytes(spec, operand, grid, walk, depth, kept=i in candidate.kept) * repeats
         wanted = loaded_bytes(spec, operand, grid, walk, depth) * repeats if spec.chunks else touched
         taken = wanted if spec.storage.parted else touched
         read += taken

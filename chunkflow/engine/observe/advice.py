@@ -14,6 +14,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe.seen import Seen
 from chunkflow.engine.observe.what_if import WAITING, WhatIf, what_ifs
+from chunkflow.planner.plan import Plan
 from chunkflow.system.host import cores
 
 SMALL_CHUNK, HANDLING = 256 << 10, 40e-6
@@ -177,7 +178,8 @@ def _one_decodes(run: Seen) -> Cause | None:
         return None
     if reading < 0.5 * run.seconds:
         return None
-    if run.spent.get("read", 0.0) > 1.3 * reading or run.processor > 1.3 * run.seconds:
+    several = run.spent.get("read", 0.0) > 1.3 * reading or run.processor > 1.3 * run.seconds
+    if several and not _one_is_planned(run.plan):  # else others wait for the one
         return None
     spec = max(chunked, key=lambda each: each.nbytes)
     return Cause(
@@ -185,6 +187,12 @@ def _one_decodes(run: Seen) -> Cause | None:
         f"chunks of {spec.name} are decoded one after the other, while {_idle(run.cores - 1)}",
         "smaller chunks let several be decoded at once; zstd, lz4 and blosc are decoded by chunkflow itself",
     )
+
+
+def _one_is_planned(plan: Plan) -> bool:
+    """Whether blocks are parts of chunks that one thread decodes, for all that follow one another."""
+    machine, seconds = plan.machine, plan.estimate.coding - plan.estimate.finding
+    return machine.staged and plan.traffic.decode * machine.threads <= 1.05 * seconds * machine.decode
 
 
 def _slow_codec(run: Seen) -> Cause | None:

@@ -26,8 +26,8 @@ WAITING = 250e-6
 """Seconds that threads wait for one another at each small block, which the model does not know."""
 
 STARTING = 8e-3
-"""Seconds that a run on a device of its own takes before its first stage and after its last one, if it makes no file
-(which takes as long with any plan). What it takes longer is for its buffers, which other plans may not have."""
+"""Seconds that a run on a device of its own takes before its first stage and after its last one, if it makes no file.
+What it took longer was for its buffers, which other plans may not have."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
 def _unencoded(spec: ArraySpec) -> ArraySpec:
     """An array whose chunks are files as they are."""
     parted = math.prod(spec.chunks or ()) * spec.dtype.itemsize >= PARTED
-    return spec.with_storage(raw=True, codec="", copies=1, separate=True, parted=parted)
+    return spec.with_storage(raw=True, codec="", copies=1, separate=True, parted=parted, kept=False)
 
 
 def _seconds(run: Seen, other: Plan) -> float:
@@ -111,7 +111,7 @@ def _seconds(run: Seen, other: Plan) -> float:
         return _on_another_device(run, other)
     if not plan.machine.staged:
         return _by_stages(run, other)
-    around = run.around if plan.outputs else min(run.around, STARTING)
+    around = _around(run)
     if plan.traffic.decode and run.bound_by == "read":
         return around + _by_overlapping_stages(run, other)
     known, then, lasts = plan.estimate.seconds, other.estimate.seconds, run.seconds - around
@@ -120,10 +120,16 @@ def _seconds(run: Seen, other: Plan) -> float:
     return around + (lasts - waiting) * then / max(known, 1e-12) + per_block * len(other.grid)
 
 
+def _around(run: Seen) -> float:
+    """Seconds before the first stage and after the last one of any plan on a device of its own."""
+    files = any(not spec.storage.in_memory for spec in run.plan.outputs)
+    return min(max(run.around, STARTING) if files else STARTING, run.seconds / 2)
+
+
 def _by_overlapping_stages(run: Seen, other: Plan) -> float:
     """How long another plan takes from its first stage to its last where stages overlap, if this one had to decode."""
     known, would = run.plan.estimate, dict(other.estimate.stages)
-    reading = run.seconds - run.around - (known.seconds - max(known.stages.values()))
+    reading = run.seconds - _around(run) - (known.seconds - max(known.stages.values()))
     would["read"] = _read(run, other, reading)
     if run.plan.ring_out is not None and known.stages["write"]:
         written = run.spent.get("write", 0.0) / run.plan.ring_out.threads

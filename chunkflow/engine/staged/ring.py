@@ -16,11 +16,11 @@ from chunkflow.engine.staged.encoded_upload import EncodedUploadWorkers
 from chunkflow.engine.staged.workers import DownloadWorkers, Pieces
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result, Transfer
-from chunkflow.planner.decode_batch import touched
+from chunkflow.planner.decode_batch import keeps_chunks
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.planner.transfer_cut import Cut
-from chunkflow.stores.caches.decoded_chunks import MOST, DecodedChunks
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.protocol import Sink, Source, boxes_of, keep_chunks, make_pages
 
 
@@ -50,8 +50,7 @@ class RingFeeder:
         threads = [1 if i in plan.batches else plan.ring_in.threads for i in range(len(plan.operands))]
         self._buffers = [device_buffers(plan, device, i, number) for i, number in enumerate(threads)]
         for source, spec, operand, cut in zip(sources, plan.operands, plan.op.operands, plan.cuts_in, strict=True):
-            few = spec.chunks is not None and touched(spec, operand, plan.block, plan.op.extents) <= MOST
-            if cut.through or few:  # if blocks cut chunks, the next block has the same ones
+            if cut.through or keeps_chunks(spec, operand, plan.grid, plan.walk, plan.depth):
                 keep_chunks(source, DecodedChunks())
         self._decoder: DeviceDecoder | None = None
         try:

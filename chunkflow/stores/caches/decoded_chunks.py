@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from chunkflow.core.encoded_chunks import KEPT
 from chunkflow.core.grid import Region, Shape
 
 PARTED = 8 << 20
@@ -17,9 +18,6 @@ PARTED = 8 << 20
 
 LARGE = 256 << 20
 """Least bytes of an unencoded chunk that plans ignore: blocks and the chunks of results are chosen as without any."""
-
-MOST = 2
-"""Decoded chunks that are kept at once: one for the block being read, one for the next."""
 
 
 def is_large(nbytes: int) -> bool:
@@ -39,7 +37,7 @@ class DecodedChunks:
         with self._lock:
             chunk = self._chunks.pop(index, None) or _Chunk()
             self._chunks[index] = chunk  # the latest last
-            while len(self._chunks) > MOST:
+            while len(self._chunks) > KEPT:
                 del self._chunks[next(iter(self._chunks))]
         with chunk.lock:
             if chunk.array is None:

@@ -240,6 +240,7 @@ def _spec(
             raw=found is not None and not found.chain.steps,
             separate=isinstance(found, Chunks) and found.separate,
             parted=isinstance(found, Chunks) and found.separate and found.chain.nbytes >= PARTED,
+            kept=isinstance(found, Chunks) and bool(found.chain.steps),
         ),
     )
     return spec, found
