@@ -19,8 +19,8 @@ from chunkflow.kernels.declare import Declared
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source, Target
 
-SMALLEST_CHUNK = 64 << 10
-"""Bytes below which chunks are not made smaller, however tight the budget."""
+SMALL_CHUNK = 64 << 10
+"""Bytes of a chunk from which on it keeps its last sides: shorter runs would be read and written slowly."""
 
 
 JOINED_CHUNK = 1 << 20
@@ -133,21 +133,36 @@ def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Sour
     return spec.order
 
 
+def chunks_are_chosen(outputs: Sequence[ArraySpec], lengths: Sequence[Length], options: Options) -> bool:
+    """Whether ``chunks=`` says what chunks the outputs have."""
+    return options.out_chunks is not None or chunking.wish(lengths, outputs[0].shape) is not None
+
+
 def with_smaller_chunks(
-    targets: Sequence[Target], outputs: list[ArraySpec], lengths: Sequence[Length], options: Options
+    op: LoopNest, targets: Sequence[Target], outputs: list[ArraySpec], *, kept: bool
 ) -> list[ArraySpec]:
-    """Specs with the longest side of each chunk halved, unless the user chose it or it is small already."""
-    if options.out_chunks is not None or chunking.wish(lengths, outputs[0].shape) is not None:
-        return outputs
+    """Specs with a side of each chunk halved, if that lets blocks be smaller; where `kept`, not of those that are said.
+
+    Of a large chunk it is the longest side, so that the chunk stays about as long as wide; of a small one the first, as
+    blocks are cut.
+    """
     found = []
-    for target, spec in zip(targets, outputs, strict=True):
+    for target, spec, output in zip(targets, outputs, op.outputs, strict=True):
         chunks = list(spec.chunks or ())
-        if target.footprint is None and math.prod(chunks) * spec.dtype.itemsize > SMALLEST_CHUNK:
-            longest = chunks.index(max(chunks))
-            chunks[longest] = -(-chunks[longest] // 2)
-            spec = target.describe(spec.shape, spec.dtype, tuple(chunks))
+        cut = [i for i, side in enumerate(chunks) if side > 1 and _is_cut(op, output.dims[i])]
+        if target.footprint is None and cut:
+            is_small = math.prod(chunks) * spec.dtype.itemsize <= SMALL_CHUNK
+            side = cut[0] if is_small else max(cut, key=chunks.__getitem__)
+            chunks[side] = -(-chunks[side] // 2)
+            smaller = replace(spec, chunks=tuple(chunks))
+            spec = target.describe(spec.shape, spec.dtype, smaller.chunks) if kept else smaller
         found.append(spec)
     return found
+
+
+def _is_cut(op: LoopNest, dim: Along | int) -> bool:
+    """Whether blocks may be shorter than a dimension of an output."""
+    return isinstance(dim, Along) and dim.axis not in op.whole
 
 
 def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mapping[int, Target]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -26,8 +26,16 @@ from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine import libraries
 from chunkflow.engine.budget import Lease, lease
+from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.options import Options
-from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
+from chunkflow.engine.outputs import (
+    check_number,
+    check_overlap,
+    chunks_are_chosen,
+    describe_outputs,
+    with_outputs,
+    with_smaller_chunks,
+)
 from chunkflow.engine.passes import current
 from chunkflow.engine.resume import call_of, check_resume, said_of
 from chunkflow.engine.trial import Trial, frugal_trial, run_trial
@@ -227,13 +235,21 @@ def _plan(
             "tiles": False,
             "strips": declared.strips._replace(shared=math.prod(fixed.tile)),
         }
+
+    def make(outputs: list[ArraySpec], **others: Any) -> Plan:
+        work = partial(make_plan, nest, stated.specs, outputs, machine, **known | others)
+        return _planned(work, limit, opened.lease)
+
     while True:
         try:
-            plan = _planned(partial(make_plan, nest, stated.specs, outputs, machine, **known), limit, opened.lease)
+            plan = make(outputs)
             break
-        except BudgetError:
-            smaller = with_smaller_chunks(targets, outputs, lengths, options)
+        except BudgetError as error:
+            chosen = chunks_are_chosen(outputs, lengths, options)
+            smaller = outputs if chosen else with_smaller_chunks(nest, targets, outputs, kept=True)
             if smaller == outputs:
+                if declared.block is None and fixed is None and not is_dry():
+                    _name_chunks(error, partial(make, block=None), nest, targets, outputs)
                 raise
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
@@ -253,6 +269,28 @@ def _plan(
     return Prepared(
         plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync, call, replan
     )
+
+
+def _name_chunks(
+    error: BudgetError,
+    make: Callable[[list[ArraySpec]], Plan],
+    nest: LoopNest,
+    targets: Sequence[Target],
+    outputs: list[ArraySpec],
+) -> None:
+    """Let a refusal name smaller chunks than those that the user has chosen, if any fit the budget."""
+    while (smaller := with_smaller_chunks(nest, targets, outputs, kept=False)) != outputs:
+        outputs = smaller
+        with suppress(BudgetError):
+            make(outputs)
+            fitting = " and ".join(f"{_word(spec)}={spec.chunks}" for spec in outputs if spec.chunks)
+            error.args = (f"{error}; {fitting} would fit", *error.args[1:])
+            return
+
+
+def _word(spec: ArraySpec) -> str:
+    """The argument by which users say what boxes of an output are written whole."""
+    return "shards" if spec.storage.sharded else "chunks"
 
 
 def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prepared:

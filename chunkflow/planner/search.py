@@ -232,7 +232,7 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
         f"the smallest block of {arrays} takes {format_bytes(smallest)}, with all that is computed from it, and the "
         f"budget is {format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
         + (f", of which {format_bytes(reserve)} {whose}" if reserve else "")
-        + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks)
+        + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if math.prod(s.chunks or ()) > 1)
         + (
             f"; with less than {whole} bytes chunks are decoded again for each of many blocks"
             if whole > smallest
