@@ -134,7 +134,16 @@ class CodingWarning(UserWarning):
 
 
 class SlowRunWarning(UserWarning):
-    """A run has so many small blocks that handling them takes most of its time."""
+    """A run takes much longer than it need, for its blocks are small. The warning says why, and what to do.
+
+    It is given once a run starts, if one of these holds by the plan:
+
+    - There are more than 100,000 blocks, and handling them takes more than half of the time.
+    - Elements are read 8 times or more, 1 GiB or more in all, reading bounds the run, and a larger budget would do with
+      less.
+
+    ``cf.explain`` does not warn: its text has the same as a note.
+    """
 
 
 class MemoryUseWarning(UserWarning):

@@ -15,7 +15,7 @@ from chunkflow.engine import pipeline
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
-from chunkflow.engine.run import look_after, warn_of_crumbs
+from chunkflow.engine.run import look_after, warn_of_slowness
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import StaleChunkError
 from chunkflow.graph.live import refuse_blocks
@@ -114,7 +114,7 @@ class ChunkStream:
             try:
                 if self._blocks is None:
                     run = self._run
-                    warn_of_crumbs(run.plan)
+                    warn_of_slowness(run.plan)
                     self._trace.started(run.plan, run)
                     self._blocks = self._stack.enter_context(
                         pipeline.streaming(run.plan, run.sources[0], run.device, run.pool, self._trace)

@@ -475,6 +475,7 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 def plan_of_request(request: Request) -> Plan:
     """Plan of a single pass, with the seconds that are expected of it."""
     with interrupts.deferred(), prepared(request.declare, sampled(request.arrays), request.options) as run:
+        dry_run.note(run.plan)
         return forecast(run)
 
 

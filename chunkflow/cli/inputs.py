@@ -13,6 +13,7 @@ import numpy as np
 
 import chunkflow as cf
 from chunkflow.cli.common import refuse
+from chunkflow.system.users_line import users_line
 
 TIFF = (".tif", ".tiff", ".btf")
 
@@ -91,6 +92,6 @@ def _netcdf(path: str, name: str, decode: Any) -> Any:
         warnings.warn(
             f"{path}:{name} holds coded numbers, which are read as they are stored: {told}. --decode cf gives the "
             "values, --decode raw the stored numbers without this warning",
-            stacklevel=2,
+            stacklevel=users_line(),
         )
     return cf.open(data[name]).data

@@ -14,6 +14,7 @@ from donfig.config_obj import collect_yaml
 
 from chunkflow.core.settings import SETTINGS, VARIABLES, checked
 from chunkflow.errors import ArgumentError
+from chunkflow.system.users_line import users_line
 
 PREFIX = "CHUNKFLOW_"
 
@@ -109,9 +110,10 @@ class Config(donfig.Config):  # type: ignore[misc]
 
     def _warn(self) -> None:
         for name in self.unknown():
-            warnings.warn(f"{name!r} is no setting of chunkflow's, and a file has it: {_meant(name)}", stacklevel=4)
+            said = f"{name!r} is no setting of chunkflow's, and a file has it: {_meant(name)}"
+            warnings.warn(said, stacklevel=users_line())
         for name in self.misspelt():
-            warnings.warn(f"{name} is no setting of chunkflow's: {_meant(name)}", stacklevel=4)
+            warnings.warn(f"{name} is no setting of chunkflow's: {_meant(name)}", stacklevel=users_line())
 
     def sources(self) -> dict[str, tuple[Any, str]]:
         """Of each setting its value, and where that comes from.

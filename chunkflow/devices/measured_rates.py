@@ -19,6 +19,7 @@ from typing import Any
 from chunkflow.core.machine import Machine
 from chunkflow.errors import ArgumentError
 from chunkflow.system.host import cores, processor
+from chunkflow.system.users_line import users_line
 
 VARIABLE = "CHUNKFLOW_RATES"
 
@@ -71,7 +72,9 @@ def kept(machine: Machine, model: str) -> Machine:
     except FileNotFoundError:
         return machine
     except (OSError, ValueError, OverflowError, RecursionError) as error:
-        warnings.warn(f"rates in {where} are not used: {error}. Run `chunkflow calibrate` again", stacklevel=2)
+        warnings.warn(
+            f"rates in {where} are not used: {error}. Run `chunkflow calibrate` again", stacklevel=users_line()
+        )
         return machine
 
 

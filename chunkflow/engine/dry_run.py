@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from mmap import mmap
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from chunkflow import devices
 from chunkflow.core.grid import Region
 from chunkflow.core.settings import setting
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import DEFAULT, Budget, bytes_left, imposed, lease
 from chunkflow.engine.options import Options
 from chunkflow.errors import BudgetError
+from chunkflow.planner.plan import Plan
 from chunkflow.stores import checksums
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.identity import steady
@@ -41,6 +43,13 @@ copies, with what functions take besides."""
 FILLED = 256 << 10
 """Bytes of a stand-in up to which it is filled: it is there beside a budget that is refused."""
 
+CLOSELY = 1 << 10
+"""Part of a budget by which the smallest one that does may be smaller than the one that is found, after a guess."""
+
+OFTEN, DOUBLINGS, AS_GOOD = 2, 6, 2
+"""Where elements are read so often, a larger budget is looked for in so many doublings: the smallest one that reads at
+most so many times what the best of them does."""
+
 SURELY_FREE = 64 << 20
 """Bytes that are taken to be free on every device, where no budget is given."""
 
@@ -51,6 +60,30 @@ _suffices: ContextVar[bool | None] = run_variable("chunkflow_dry", None)
 
 _supposed: ContextVar[dict[tuple[str, str], int] | None] = run_variable("chunkflow_supposed", None)
 """Bytes that the libraries of the passes so far would have taken, by device and library."""
+
+
+class Cost(NamedTuple):
+    """What passes take: blocks, bytes that they read, and bytes of their arrays."""
+
+    blocks: int = 0
+    read: int = 0
+    nbytes: int = 0
+
+    @property
+    def times(self) -> float:
+        """How often elements are read."""
+        return self.read / max(self.nbytes, 1)
+
+
+_planned: ContextVar[list[Plan] | None] = run_variable("chunkflow_planned", None)
+"""Plans of the passes so far; None outside of a dry run."""
+
+
+def note(plan: Plan) -> None:
+    """Note the plan of a pass, if this is a dry run."""
+    plans = _planned.get()
+    if plans is not None:
+        plans.append(plan)
 
 
 _refused: ContextVar[int | None] = run_variable("chunkflow_refused", None)
@@ -110,11 +143,9 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         if error.smallest is not None:
             refused = _refused.set(error.limit)
             try:
-                least = _least(error.smallest, dry or work)
+                _name(error, dry or work, _taken(options))
             finally:
                 _refused.reset(refused)
-            if least is not None:
-                rename(error, least + _taken(options))
         raise
 
 
@@ -144,36 +175,119 @@ def _is_tight(options: Options, nbytes: int) -> bool:
     return bytes_left(options.budget, devices.resolve(options.device)) < ROOMY * nbytes
 
 
-def _least(first: int, work: Callable[[], object]) -> int | None:
-    """The least budget from `first` on in which a dry run of `work` is refused no more; None if there is none."""
-    least = first
+def _name(error: BudgetError, work: Callable[[], object], taken: int) -> None:
+    """Let an error name the least budget in which a dry run of `work` is refused no more, and what the run costs there.
+
+    Of the budget so many bytes are `taken` by others.
+    """
+    assert error.smallest is not None
+    found = _least(error.smallest, work)
+    if found is None:
+        return
+    least, cost = found
+    rename(error, least + taken, " for all passes" if least != error.smallest else " with what other runs have taken")
+    if not cost.blocks:
+        return
+    text = f"{error}. With {format_bytes(least + taken)} {_said(cost)} of arrays of {format_bytes(cost.nbytes)}"
+    better = _better(least, cost, work, taken)
+    if better is not None:
+        budget, cost = better
+        text += f", with {format_bytes(budget)} {_said(cost)}"
+    error.args = (text, *error.args[1:])
+
+
+def _said(cost: Cost) -> str:
+    return f"{'1 block reads' if cost.blocks == 1 else f'{cost.blocks:,} blocks read'} {format_bytes(cost.read)}"
+
+
+def _least(first: int, work: Callable[[], object]) -> tuple[int, Cost] | None:
+    """The least budget from `first` on in which a dry run of `work` is refused no more, and its cost; or None."""
+    least, refused = first, first
     for _ in range(TRIES):
-        budget = Budget(least)
         try:
-            with _mode(True, budget):
-                work()
+            cost = _cost(least, work)
         except BudgetError as error:
             if error.smallest is None:
                 return None
-            least = error.smallest if error.smallest > least else least + least // 8 + 1
-        except Exception:  # the call fails for another reason, which the caller will see in this budget
-            return least
+            if error.smallest > least:
+                least = refused = error.smallest
+            else:
+                refused, least = least, least + least // 8 + 1
         else:
-            return least
-        finally:
-            budget.close()
+            return _closer(refused, least, cost, work)
     return None
 
 
-def rename(error: BudgetError, smallest: int) -> None:
-    """Let an error name another smallest budget, in its message too."""
+def _closer(refused: int, least: int, cost: Cost, work: Callable[[], object]) -> tuple[int, Cost]:
+    """A budget that does, closer to one that was refused."""
+    while least - refused > max(1, least // CLOSELY):
+        middle = (refused + least) // 2
+        try:
+            least, cost = middle, _cost(middle, work)
+        except BudgetError:
+            refused = middle
+    return least, cost
+
+
+def _better(least: int, cost: Cost, work: Callable[[], object], taken: int) -> tuple[int, Cost] | None:
+    """A larger budget in which elements are read much less often, and its cost; None if there is none."""
+    tried: list[tuple[int, Cost]] = []
+    for doublings in range(1, DOUBLINGS + 1):
+        if min([cost, *(c for _, c in tried)], key=lambda c: c.read).times < OFTEN:
+            break
+        budget = _two_digits((least << doublings) + taken)
+        try:
+            tried.append((budget, _cost(budget - taken, work)))
+        except BudgetError:
+            return None
+    good = AS_GOOD * min((c.read for _, c in tried), default=cost.read)
+    return next((each for each in tried if each[1].read <= good and OFTEN * each[1].read <= cost.read), None)
+
+
+def _two_digits(nbytes: int) -> int:
+    """A number of bytes, rounded up to two digits.
+
+    >>> _two_digits(1234567), _two_digits(7)
+    (1300000, 7)
+    """
+    unit: int = 10 ** max(len(str(nbytes)) - 2, 0)
+    return -(-nbytes // unit) * unit
+
+
+def _cost(nbytes: int, work: Callable[[], object]) -> Cost:
+    """What a dry run of `work` in a budget shows that it takes.
+
+    Raises
+    ------
+    BudgetError
+        It does not fit.
+    """
+    budget = Budget(nbytes)
+    plans: list[Plan] = []
+    noted = _planned.set(plans)
+    try:
+        with _mode(True, budget):
+            work()
+    except BudgetError:
+        raise
+    except Exception:  # the call fails for another reason, which the caller will see in this budget
+        return Cost()
+    finally:
+        _planned.reset(noted)
+        budget.close()
+    blocks, read = sum(len(p.grid) for p in plans), sum(p.bytes_in for p in plans)
+    return Cost(blocks, read, sum(spec.nbytes for p in plans for spec in p.operands))
+
+
+def rename(error: BudgetError, smallest: int, why: str = "") -> None:
+    """Let an error name another smallest budget, and `why` it is another, in its message too."""
     if smallest == error.smallest:
         return
     old, message = f"at least {error.smallest}", str(error)
     if old in message:
-        message = message.replace(old, f"at least {smallest}")
+        message = message.replace(old, f"at least {smallest}{why}")
     else:
-        message = f"{message}; {smallest} bytes are enough"
+        message = f"{message}; {smallest} bytes are enough{why}"
     error.args = (message, *error.args[1:])
     error.needed = smallest if error.needed == error.smallest else error.needed
     error.smallest = smallest

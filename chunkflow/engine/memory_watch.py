@@ -20,6 +20,7 @@ from chunkflow.errors import MemoryUseWarning
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.users import users_function
 from chunkflow.planner.plan import Plan
+from chunkflow.system.users_line import users_line
 
 T = TypeVar("T")
 
@@ -77,4 +78,4 @@ class MemoryWatch:
             "a smaller budget="
         )
         trace.noted(said)
-        warnings.warn(said, MemoryUseWarning, stacklevel=2)
+        warnings.warn(said, MemoryUseWarning, stacklevel=users_line())

@@ -57,7 +57,7 @@ LARGEST_STEP = 64
 
 
 DOUBLINGS = 24
-"""How often a budget is doubled, at most, in search of one whose blocks are no crumbs."""
+"""How often a budget is doubled, at most, in search of one in which a plan is not slow for its blocks."""
 
 
 @dataclass(frozen=True)
@@ -305,18 +305,20 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
 
 
 def _planned(make: Callable[[int], Plan], limit: int, leased: Lease) -> Plan:
-    """The plan in what is left of a budget; if its blocks are crumbs, with the budget in which they are none."""
+    """The plan in what is left of a budget; if it is slow for its blocks, with the budget in which it is not."""
     plan = make(limit)
-    if not plan.is_crumbs:
+    if not _is_slow(plan):
         return plan
     taken = leased.budget.limit_on(leased.device) - leased.budget.left(leased.device, None)
-    remedy = "their sides are fixed: give larger chunks="
     for doublings in range(1, DOUBLINGS):
-        if not make(limit << doublings).is_crumbs:
+        if not _is_slow(make(limit << doublings)):
             enough = format_bytes((limit << doublings) + taken)
-            remedy = f"{format_bytes(limit)} are left of the budget: raise budget= to {enough}"
-            break
-    return replace(plan, remedy=remedy)
+            return replace(plan, remedy=f"{format_bytes(limit)} are left of the budget: raise budget= to {enough}")
+    return replace(plan, remedy="their sides are fixed: give larger chunks=") if plan.is_crumbs else plan
+
+
+def _is_slow(plan: Plan) -> bool:
+    return plan.is_crumbs or plan.is_read_again
 
 
 def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tuple[list[Source], tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.core import grid
 from chunkflow.engine import pipeline
 from chunkflow.engine.completion import Complete, completed
-from chunkflow.engine.dry_run import is_dry, stand_ins
+from chunkflow.engine.dry_run import is_dry, note, stand_ins
 from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.resume import Resumption, published, tidy
@@ -20,6 +20,7 @@ from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.protocol import Sink, gaps_of, guards_of, learn_indices, refuse_doubtful
+from chunkflow.system.users_line import users_line
 
 
 def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
@@ -33,6 +34,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             "could make it"
         )
     if is_dry():
+        note(run.plan)
         return stand_ins(run.plan.outputs)
     passes, turn, targets = current(), None, run.targets
     if passes is not None:
@@ -62,7 +64,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         learn_indices(run.sources)
         for target, spec in zip(run.targets[len(made.sinks) :], run.plan.outputs[len(made.sinks) :], strict=True):
             made.sinks.append(target.open(spec))
-        warn_of_crumbs(run.plan)
+        warn_of_slowness(run.plan)
         if len(run.plan.grid):
             pipeline.execute(run.plan, run.kernel, run.sources, made.sinks, run.device, run.pool, watch, resumption)
         elif empty:
@@ -87,10 +89,10 @@ def look_after(run: Prepared, watch: Trace) -> None:
             watch.noted(f"{name}: {gaps}")
 
 
-def warn_of_crumbs(plan: Plan) -> None:
-    """Warn, once a run starts, of so many small blocks that it may seem to run for ever."""
-    if plan.is_crumbs:
-        warnings.warn(plan.warning, SlowRunWarning, stacklevel=2)
+def warn_of_slowness(plan: Plan) -> None:
+    """Warn, once a run starts, of blocks for which it may seem to run for ever."""
+    if plan.warning:
+        warnings.warn(plan.warning, SlowRunWarning, stacklevel=users_line())
 
 
 def _of_nothing(run: Prepared, sinks: Sequence[Sink]) -> None:

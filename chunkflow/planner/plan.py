@@ -30,6 +30,10 @@ AHEAD = 8
 CRUMBS, MOSTLY = 100_000, 0.5
 """More blocks than that are crumbs, where what each costs besides is more than that share of the predicted time."""
 
+AGAIN, MUCH = 8, 1 << 30
+"""How often elements are read, and bytes that are read in all, from which on they are said to be read too often, where
+reading bounds the run."""
+
 SMALL = 128
 """Bytes of partial results, of all that an operation gives, up to which there are so many chains for each lane."""
 
@@ -76,9 +80,9 @@ class Plan(Printed):
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays; the while, tiles of a product take `turns`, block by block. Where blocks are crumbs, the `remedy` says
-    why, and what to do about it. Plans are made by the rates of the machine alone; where a few calls have shown more,
-    `predicted` are the seconds that they let expect.
+    and stays; the while, tiles of a product take `turns`, block by block. Where it is slow for its blocks, the `remedy`
+    says why, and what to do about it. Plans are made by the rates of the machine alone; where a few calls have shown
+    more, `predicted` are the seconds that they let expect.
 
     Examples
     --------
@@ -127,14 +131,25 @@ class Plan(Printed):
         return len(self.grid) > CRUMBS and self.estimate.handed > MOSTLY * self.estimate.seconds
 
     @property
+    def is_read_again(self) -> bool:
+        """Whether so much is read so many times that the run takes several times as long as it need."""
+        bound = self.estimate.bound_by in ("read", "upload")
+        return bound and self.bytes_in >= MUCH and self.rereads >= AGAIN
+
+    @property
     def warning(self) -> str:
-        """What is said of crumbs before they are run; nothing of other plans."""
-        if not self.is_crumbs:
-            return ""
-        return (
-            f"{len(self.grid):,} blocks of {self.block}: handling them is most of the {self.estimate.seconds:.3g} s "
-            f"that the run is predicted to take, since {self.remedy}"
-        )
+        """What is said of a slow plan before it is run: of crumbs, or of what is read again; nothing of other plans."""
+        if self.is_crumbs:
+            return (
+                f"{len(self.grid):,} blocks of {self.block}: handling them is most of the "
+                f"{self.estimate.seconds:.3g} s that the run is predicted to take, since {self.remedy}"
+            )
+        if self.is_read_again and self.remedy:
+            return (
+                f"{len(self.grid):,} blocks of {self.block} read elements {self.rereads:,.0f} times, "
+                f"{format_bytes(self.bytes_in)} in all, since {self.remedy}"
+            )
+        return ""
 
     @property
     def seconds(self) -> float:
@@ -401,5 +416,5 @@ class Plan(Printed):
         rings = [r.nbytes for r in (self.ring_in, self.ring_out) if r]
         if rings:
             lines.append(f"  pinned  {format_bytes(sum(rings))} of host memory")
-        notes = [*self.notes, *([self.warning] if self.is_crumbs else [])]
+        notes = [*self.notes, *([self.warning] if self.warning else [])]
         return "\n".join(lines + [f"  note    {n}" for n in notes])

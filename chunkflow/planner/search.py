@@ -226,17 +226,15 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     """The error of a budget in which no block fits, with the smallest one that would do."""
     smallest, budget, reserve = _least(problem, _grid.fit(*sides, problem.order, 1)), problem.budget, problem.reserve
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
-    whole = _least(problem, _grid.fit(sides.longest, _aligned_to_sources(problem, sides), problem.order, 1))
     arrays = " and ".join(dict.fromkeys(f"{s.name} {s.shape}" for s in problem.operands)) or "the result"
     return BudgetError(
         f"the smallest block of {arrays} takes {format_bytes(smallest)}, with all that is computed from it, and the "
         f"budget is {format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
         + (f", of which {format_bytes(reserve)} {whose}" if reserve else "")
-        + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if math.prod(s.chunks or ()) > 1)
-        + (
-            f"; with less than {whole} bytes chunks are decoded again for each of many blocks"
-            if whole > smallest
-            else ""
+        + "".join(
+            f"; blocks hold whole chunks {s.chunks} of {s.name}"
+            for s in problem.outputs
+            if math.prod(s.chunks or ()) > 1
         ),
         needed=smallest,
         limit=budget,
@@ -283,8 +281,17 @@ def _with_note_of_chunks(chosen: Plan, problem: PlanProblem, sides: _Sides) -> P
     least = _least(problem, aligned)
     if least <= problem.budget:
         return chosen
-    note = f"chunks are read {chosen.rereads:.3g} times: whole ones fit a budget of about {format_bytes(least)}"
+    note = f"chunks are read {_number(chosen.rereads)} times: whole ones fit a budget of about {format_bytes(least)}"
     return replace(chosen, notes=(*chosen.notes, note))
+
+
+def _number(times: float) -> str:
+    """A number for people, of three digits at least.
+
+    >>> _number(2.5), _number(4000.2)
+    ('2.5', '4,000')
+    """
+    return f"{times:.3g}" if times < 1000 else f"{times:,.0f}"
 
 
 def _ways(problem: PlanProblem) -> list[PlanProblem]:

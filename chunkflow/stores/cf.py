@@ -15,6 +15,7 @@ import numpy as np
 
 from chunkflow.errors import CodingWarning
 from chunkflow.stores.protocol import Source
+from chunkflow.system.users_line import users_line
 
 NAMES = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """The attributes. Others, such as ``valid_range``, leave the numbers as they are."""
@@ -110,7 +111,7 @@ def warn_of(source: Source) -> None:
             f"{source.spec.name}: {short}, and those alone are read; to netCDF the others are missing values. xarray "
             "reads them so, and chunkflow.open(path, decode='raw') gives what is stored without this warning",
             CodingWarning,
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     attributes = getattr(source, "attributes", {})
     if coding(attributes, source.spec.dtype) is None:
@@ -120,5 +121,5 @@ def warn_of(source: Source) -> None:
         f"{source.spec.name} holds coded numbers, which are read as they are stored: {named}. chunkflow.open(path, "
         "decode='cf') gives the values, decode='raw' the stored numbers without this warning",
         CodingWarning,
-        stacklevel=3,
+        stacklevel=users_line(),
     )

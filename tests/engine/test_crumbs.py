@@ -1,13 +1,16 @@
-"""A warning of so many small blocks that a run seems to take for ever."""
+"""A warning of blocks for which a run seems to take for ever: so many small ones, or ones that read the same again."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import chunkflow as cf
 from chunkflow.core.units import parse_bytes
@@ -63,3 +66,67 @@ def test_explain_says_it_and_does_not_warn() -> None:
     assert not warned(lambda **options: cf.explain(np.exp, X, **options), budget=1100)
     assert "raise budget= to " in str(cf.explain(np.exp, X, budget=1100, device="cpu"))
     assert "raise budget= to " not in str(cf.explain(np.exp, X, budget="1MB", device="cpu"))
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An array with chunks that no small budget holds, of which a megabyte is much."""
+    monkeypatch.setattr(plan, "CRUMBS", 100_000)
+    monkeypatch.setattr(plan, "MUCH", 1_000_000)
+    zarr.create_array(
+        tmp_path / "x.zarr", data=np.random.default_rng(0).random((200, 40, 40), "f4"), chunks=(50, 40, 40)
+    )
+    return str(tmp_path / "x.zarr")
+
+
+def test_a_run_that_reads_the_same_chunks_again_and_again_says_what_would_do(stored: str) -> None:
+    with pytest.raises(cf.BudgetError) as caught:
+        cf.mean(stored, axis=0, budget=1, device="cpu")
+    tight = (caught.value.smallest or 0) + 60_000
+    (message,) = warned(lambda **options: cf.mean(stored, axis=0, **options), budget=tight)
+    found = re.fullmatch(
+        r"[\d,]+ blocks of \([\d, ]+\) read elements (\d+) times, \S+ [MG]B in all, "
+        r"since \S+ kB are left of the budget: raise budget= to (.+)",
+        message,
+    )
+    assert found is not None
+    assert int(found[1]) >= plan.AGAIN
+    assert not warned(lambda **options: cf.mean(stored, axis=0, **options), budget=found[2])
+    assert cf.explain(cf.mean, stored, axis=0, budget=found[2], device="cpu").rereads < plan.AGAIN
+
+
+def test_little_that_is_read_again_is_no_slow_run(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MUCH", 1 << 30)
+    assert not warned(lambda **options: cf.mean(stored, axis=0, **options), budget="750kB")
+
+
+def test_the_docstring_and_the_page_name_the_bounds() -> None:
+    for text in (
+        SlowRunWarning.__doc__ or "",
+        (Path(__file__).parents[2] / "docs/howto/slow.md").read_text(encoding="utf-8"),
+    ):
+        assert "100,000 blocks" in text
+        assert f"{plan.AGAIN} times or more" in text
+        assert f"{plan.MUCH >> 30} GiB" in text
+
+
+def test_a_refusal_says_what_the_named_budget_costs_and_a_larger_one(stored: str) -> None:
+    with pytest.raises(cf.BudgetError) as caught:
+        cf.mean(stored, axis=0, budget="100kB", device="cpu")
+    found = re.search(
+        r"at least (\d+)\. With \S+ kB ([\d,]+) blocks read (\S+ [MG]B) of arrays of 1.28 MB, "
+        r"with (\S+ MB) ([\d,]+) blocks? reads? (\S+ MB)$",
+        str(caught.value),
+    )
+    assert found is not None
+    least, larger = (cf.explain(cf.mean, stored, axis=0, budget=b, device="cpu") for b in (int(found[1]), found[4]))
+    assert int(found[1]) == caught.value.smallest
+    for plan_there, blocks, read in ((least, found[2], found[3]), (larger, found[5], found[6])):
+        assert len(plan_there.grid) == int(blocks.replace(",", ""))
+        assert plan_there.bytes_in == pytest.approx(parse_bytes(read), rel=0.01)
+    assert larger.bytes_in * 2 <= least.bytes_in
+
+
+def test_a_refusal_names_no_larger_budget_where_the_least_reads_once() -> None:
+    with pytest.raises(cf.BudgetError, match=r"\. With \S+ kB [\d,]+ blocks read 40.00 kB of arrays of 40.00 kB$"):
+        cf.sort(X, axis=0, budget=300, device="cpu")

@@ -12,6 +12,7 @@ from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOp
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32, working
 from chunkflow.kernels.linalg.gram import Gram, Moments, gram_nest, moments_nest
+from chunkflow.system.users_line import users_line
 
 product_operation = family(
     """A product of arrays.
@@ -185,7 +186,9 @@ def _moments(
             freedom = _freedom(weights, much, ddof)
         if freedom <= 0:
             what = f"{counts[0]} samples" if weights is None else f"weights of {weights.sum()}"
-            warnings.warn(f"{name}: degrees of freedom <= 0 ({what}, ddof={ddof})", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"{name}: degrees of freedom <= 0 ({what}, ddof={ddof})", RuntimeWarning, stacklevel=users_line()
+            )
         variables = sum(1 if len(s) == 1 else s[1 - along] for s, along in zip(shapes, samples, strict=True))
         single = variables == 1
         wide = np.result_type(np.float64, *[spec.dtype for spec in arrays])
