@@ -102,6 +102,8 @@ class BudgetError(_MemoryError):
         Bytes asked for, bytes allowed, and the smallest budget in bytes that would do for all passes, where known.
         Where memory depends on the elements (distinct values, labels, counts) it does whatever they are; counts up to
         an integer larger than their number are refused once more, by the pass that finds it.
+    about : str
+        Which arrays the figures are of. The message ends with it.
 
     Examples
     --------
@@ -120,9 +122,14 @@ class BudgetError(_MemoryError):
         needed: int | None = None,
         limit: int | None = None,
         smallest: int | None = None,
+        about: str = "",
     ) -> None:
         super().__init__(message)
         self.needed, self.limit, self.smallest = needed, limit, smallest
+        self.about = hidden(about)
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}. {self.about}" if self.about else str(self.args[0])
 
 
 class HostMemoryError(_MemoryError):

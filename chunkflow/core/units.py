@@ -1,10 +1,11 @@
-"""Byte counts as people write them: ``"4GB"`` is 4 * 10**9, ``"4GiB"`` is 4 * 2**30."""
+"""Byte counts as people write them: ``"4GB"`` is 4 * 10**9, ``"4GiB"`` is 4 * 2**30; and lists of names."""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
+from collections.abc import Sequence
 from typing import SupportsIndex
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -100,3 +101,19 @@ def format_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:.2f} {unit}"
     return f"{count:.0f} B"
+
+
+NAMED = 3
+"""Names that are listed, at most; of many the first one alone."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a person to read, each once: of many the first, and how many more there are.
+
+    >>> listed(["a.npy", "b.npy", "a.npy"]), listed([f"{i}.npy" for i in range(9)])
+    ('a.npy, b.npy', '0.npy and 8 more')
+    """
+    different = list(dict.fromkeys(names))
+    if len(different) <= NAMED:
+        return ", ".join(different)
+    return f"{different[0]} and {len(different) - 1} more"

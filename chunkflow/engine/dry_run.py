@@ -181,14 +181,14 @@ def _name(error: BudgetError, work: Callable[[], object], taken: int) -> None:
     Of the budget so many bytes are `taken` by others.
     """
     assert error.smallest is not None
-    found = _least(error.smallest, work)
+    found = _least(error.limit or 0, error.smallest, work)
     if found is None:
         return
     least, cost = found
     rename(error, least + taken, " for all passes" if least != error.smallest else " with what other runs have taken")
     if not cost.blocks:
         return
-    text = f"{error}. With {format_bytes(least + taken)} {_said(cost)} of arrays of {format_bytes(cost.nbytes)}"
+    text = f"{error.args[0]}. With {format_bytes(least + taken)} {_said(cost)} of arrays of {format_bytes(cost.nbytes)}"
     better = _better(least, cost, work, taken)
     if better is not None:
         budget, cost = better
@@ -200,32 +200,34 @@ def _said(cost: Cost) -> str:
     return f"{'1 block reads' if cost.blocks == 1 else f'{cost.blocks:,} blocks read'} {format_bytes(cost.read)}"
 
 
-def _least(first: int, work: Callable[[], object]) -> tuple[int, Cost] | None:
-    """The least budget from `first` on in which a dry run of `work` is refused no more, and its cost; or None."""
-    least, refused = first, first
+def _least(refused: int, first: int, work: Callable[[], object]) -> tuple[int, Cost] | None:
+    """The least budget in which a dry run of `work` is refused no more, nearly, and its cost; or None.
+
+    One of `refused` bytes is refused; `first` are those that might do.
+    """
+    least = first
     for _ in range(TRIES):
         try:
             cost = _cost(least, work)
         except BudgetError as error:
             if error.smallest is None:
                 return None
-            if error.smallest > least:
-                least = refused = error.smallest
-            else:
-                refused, least = least, least + least // 8 + 1
+            more = error.smallest if error.smallest > least else least + least // 8 + 1
+            refused, least = least, more
         else:
             return _closer(refused, least, cost, work)
     return None
 
 
 def _closer(refused: int, least: int, cost: Cost, work: Callable[[], object]) -> tuple[int, Cost]:
-    """A budget that does, closer to one that was refused."""
+    """A budget that does, and hardly a smaller one. Mostly it is the `least` one, so those just below it come first."""
+    middle = least - max(1, least // CLOSELY)
     while least - refused > max(1, least // CLOSELY):
-        middle = (refused + least) // 2
         try:
             least, cost = middle, _cost(middle, work)
         except BudgetError:
             refused = middle
+        middle = (refused + least) // 2
     return least, cost
 
 
@@ -283,7 +285,7 @@ def rename(error: BudgetError, smallest: int, why: str = "") -> None:
     """Let an error name another smallest budget, and `why` it is another, in its message too."""
     if smallest == error.smallest:
         return
-    old, message = f"at least {error.smallest}", str(error)
+    old, message = f"at least {error.smallest}", str(error.args[0])
     if old in message:
         message = message.replace(old, f"at least {smallest}{why}")
     else:

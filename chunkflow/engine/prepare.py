@@ -284,7 +284,7 @@ def _name_chunks(
         with suppress(BudgetError):
             make(outputs)
             fitting = " and ".join(f"{_word(spec)}={spec.chunks}" for spec in outputs if spec.chunks)
-            error.args = (f"{error}; {fitting} would fit", *error.args[1:])
+            error.args = (f"{error.args[0]}; {fitting} would fit", *error.args[1:])
             return
 
 

@@ -20,7 +20,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.nest import NO_STRIPS, Along, LoopNest, Strips
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, listed
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.decode_batch import decoding
@@ -226,10 +226,10 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     """The error of a budget in which no block fits, with the smallest one that would do."""
     smallest, budget, reserve = _least(problem, _grid.fit(*sides, problem.order, 1)), problem.budget, problem.reserve
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
-    arrays = " and ".join(dict.fromkeys(f"{s.name} {s.shape}" for s in problem.operands)) or "the result"
+    arrays = listed([f"{s.name} {s.shape}" for s in problem.operands])
     return BudgetError(
-        f"the smallest block of {arrays} takes {format_bytes(smallest)}, with all that is computed from it, and the "
-        f"budget is {format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
+        f"the smallest block takes {format_bytes(smallest)}, with all that is computed from it, and the budget is "
+        f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
         + (f", of which {format_bytes(reserve)} {whose}" if reserve else "")
         + "".join(
             f"; blocks hold whole chunks {s.chunks} of {s.name}"
@@ -239,6 +239,7 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
         needed=smallest,
         limit=budget,
         smallest=smallest,
+        about=f"The block is of {arrays}" if arrays else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -581,3 +582,44 @@ def test_the_search_for_a_budget_stays_within_the_refused_one(tmp_path: Path) ->
     with traced() as peak:
         run()
         assert peak() < budget // 2  # three quarters, where larger budgets are tried in full
+
+
+SEVERAL: dict[str, Callable[..., Any]] = {
+    "a percentile": lambda x, **options: cf.percentile(x, 90, axis=0, **options),
+    "a median of all": lambda x, **options: cf.median(x, **options),
+    "a standard deviation": lambda x, **options: cf.std(x, axis=0, **options),
+    "a histogram": lambda x, **options: cf.histogram(x, bins=9, **options)[0],
+    "an expression": lambda x, **options: (cf.open(x) - cf.open(x).mean(axis=0)).max().compute(**options),
+    "a percentile of an expression": lambda x, **options: np.percentile(cf.open(x) + 1, 90, axis=0).compute(**options),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_of_several_passes_the_least_budget_does_and_hardly_less_is_refused(name: str, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((12, 40, 50), "f4")
+    zarr.create_array(tmp_path / "x.zarr", data=values, chunks=(6, 40, 50))
+    work, path = SEVERAL[name], str(tmp_path / "x.zarr")
+    with pytest.raises(cf.BudgetError) as caught:
+        work(path, budget=1000, device="cpu")
+    smallest, message = caught.value.smallest, str(caught.value)
+    assert smallest is not None
+    assert message.count(f"at least {smallest}") == 1
+    np.testing.assert_array_equal(work(path, budget=smallest, device="cpu"), work(path, device="cpu"))
+    with pytest.raises(cf.BudgetError):
+        work(path, budget=smallest - smallest // 1000 - 1, device="cpu")
+
+
+def test_the_figures_come_first_and_many_files_are_said_briefly(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for i in range(6):
+        np.save(folder / f"x{i}.npy", np.ones((40, 50)))
+    x = cf.stack([cf.open(folder / f"x{i}.npy") for i in range(6)])
+    with pytest.raises(cf.BudgetError) as caught:
+        x.mean().compute(budget=300, device="cpu")
+    message = str(caught.value)
+    assert message.startswith("the smallest block takes 2.05 kB, ")
+    assert message.endswith(f". The block is of {folder}/x0.npy and 5 more (6, 40, 50)")
+    assert message.count(str(folder)) == 1
+    assert str(cf.explain(x.mean(), device="cpu")).count(str(folder)) == 1
+    assert str(pickle.loads(pickle.dumps(caught.value))) == message

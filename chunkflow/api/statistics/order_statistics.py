@@ -198,7 +198,7 @@ def reduced(
         )
     except BudgetError as error:
         if at_once and error.smallest is not None and room + run.reserve < enough < error.smallest:
-            rename(error, enough)
+            rename(error, enough, " for blocks of whole lines")
         raise
     if is_dry():
         return None

@@ -13,6 +13,7 @@ from chunkflow.core.arrangement import ArrangedBox, Arrangement, IndexRunPart
 from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
 from chunkflow.core.pieces import LEAST_ROW
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
+from chunkflow.core.units import listed
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, boxes_of, cold_bytes, keep_chunks, run_of, seen_of
@@ -48,8 +49,7 @@ class ComposedSource(Unviewed):
     ) -> None:
         self._sources, self._arrangement, self._new = list(sources), arrangement, new
         self.how = arrangement, new, dtype
-        names = ", ".join(source.spec.name for source in self._sources[:3])
-        name = f"{names}, ..." if len(self._sources) > 3 else names
+        name = listed([source.spec.name for source in self._sources])
         orders = {source.spec.order for source in self._sources}
         order = orders.pop() if len(orders) == 1 and new is None else ()
         storage = Storage(beside=max(source.spec.storage.beside for source in self._sources))
