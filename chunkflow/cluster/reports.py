@@ -80,4 +80,5 @@ def joined(reports: list[Report]) -> Report:
         max((report.peak for report in reports), default=0),
         tuple(notes),
         tuple(run for report in reports for run in report.seen)[:RUNS_KEPT],
+        *max(((report.planned, report.budget) for report in reports), default=(0, 0)),
     )

@@ -58,7 +58,7 @@ class Profile(Observer):
         self._open = 0  # runs may be nested: a map inside a loop over chunks
         self._since = 0.0
         self._seconds = 0.0
-        self._peak = 0
+        self._peak = self._planned = self._budget = 0
         self._notes: dict[str, None] = {}  # an ordered set
         self.timeline = Timeline()
         self._passes: list[WatchedRun] = []
@@ -83,6 +83,8 @@ class Profile(Observer):
             if watched is not None:
                 watched.start = now
                 self._passes.append(watched)
+            if plan is not None and plan.memory.total > self._planned:
+                self._planned, self._budget = plan.memory.total, plan.budget
             if self._open == 0:
                 self._since = now
             self._open += 1
@@ -116,7 +118,7 @@ class Profile(Observer):
             self._peak = max(self._peak, peak)
             under_way = [one for one in self._passes if one.stop is None]
             if under_way:  # of those that are nested, the inner one ends first
-                under_way[-1].ended(now)
+                under_way[-1].ended(now, error)
             if self._open == 0:
                 self._seconds += now - self._since
 
@@ -135,7 +137,9 @@ class Profile(Observer):
                 runs=self._runs,
                 peak=self._peak,
                 notes=tuple(self._notes),
-                seen=tuple([one.seen for one in self._passes if one.stop is not None]),
+                seen=tuple([one.seen for one in self._passes if one.stop is not None and not one.failed]),
+                planned=self._planned,
+                budget=self._budget,
             )
 
     @property

@@ -49,11 +49,14 @@ class Report:
     runs : int
         How many began.
     peak : int
-        Most bytes of device memory taken at once by any of them.
+        Most bytes of device memory that blocks and results took at once, in any of them.
     notes : tuple of str
         Notes of the runs, each once.
     seen : tuple of chunkflow.engine.observe.advice.Seen
-        What is known of the runs that ended, of the first 256.
+        What is known of the runs that ended well, of the first 256.
+    planned, budget : int
+        Bytes that the largest of their plans counts with, and those that it may take. On the CPU the plan has what no
+        peak shows: what chunks take to decode, temporaries of the function, and Python's objects.
     """
 
     stages: tuple[StageReport, ...]
@@ -62,6 +65,8 @@ class Report:
     peak: int
     notes: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = field(default=(), repr=False, compare=False)
+    planned: int = 0
+    budget: int = 0
 
     def advice(self) -> Advice:
         """Why the longest of the runs took as long as it did, and what would make it shorter; print it.
@@ -69,7 +74,7 @@ class Report:
         Raises
         ------
         ChunkflowError
-            No run has ended yet.
+            No run has finished.
 
         Examples
         --------
@@ -81,7 +86,10 @@ class Report:
         True
         """
         if not self.seen:
-            raise ChunkflowError("there is no run to give advice on: none has ended in this process")
+            raise ChunkflowError(
+                "there is no advice, as no run has finished in this process: mend what refused or stopped it, run it "
+                "again, and ask then. chunkflow.explain shows the plan of a run that has not begun"
+            )
         return advised(max(self.seen, key=lambda run: run.seconds))
 
     @property
@@ -120,7 +128,8 @@ class Report:
     def summary(self) -> str:
         """The runs in a line."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        return f"{runs} in {self.seconds:.3f} s, peak {format_bytes(self.peak)}"
+        planned = f", planned {format_bytes(self.planned)} of {format_bytes(self.budget)}" if self.planned else ""
+        return f"{runs} in {self.seconds:.3f} s, peak {format_bytes(self.peak)}{planned}"
 
     @property
     def bound(self) -> str:

@@ -34,6 +34,7 @@ class WatchedRun:
     plan: Plan
     start: float
     stop: float | None = None
+    failed: bool = False
     replan: Callable[..., Plan] | None = None
     elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
     cold: int = 0
@@ -65,9 +66,9 @@ class WatchedRun:
         self.spent[stage] = self.spent.get(stage, 0.0) + stop - start
         self.moved[stage] = self.moved.get(stage, 0) + nbytes
 
-    def ended(self, now: float) -> None:
-        """It ends now."""
-        self.stop = now
+    def ended(self, now: float, error: BaseException | None) -> None:
+        """It ends now, well or by an error."""
+        self.stop, self.failed = now, error is not None
         self.processor = time.process_time() - self.processor
         self.all_processes = host.processor_seconds() - self.all_processes
 

@@ -194,8 +194,22 @@ def test_new_memory_of_a_result_is_told_of() -> None:
 def test_there_is_no_advice_before_a_run() -> None:
     with cf.Profile() as profile:
         pass
-    with pytest.raises(cf.ChunkflowError, match="none has ended"):
+    with pytest.raises(cf.ChunkflowError, match="no run has finished"):
         profile.report.advice()
+
+
+def test_there_is_no_advice_on_a_run_that_was_refused_or_failed() -> None:
+    def fail(block: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError
+
+    for error, call in (
+        (cf.BudgetError, lambda: cf.map(np.sqrt, np.ones((400, 100)), budget=100, **CPU)),
+        (ZeroDivisionError, lambda: cf.map(fail, np.ones(10), dtype="f8", workspace=0, **CPU)),
+    ):
+        with cf.Profile() as profile, pytest.raises(error):
+            call()
+        with pytest.raises(cf.ChunkflowError, match=r"no run has finished.*: mend what refused .* run it again"):
+            profile.report.advice()
 
 
 def test_the_longest_run_is_advised_on() -> None:

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chunkflow as cf
+from chunkflow.cluster.reports import joined
+from chunkflow.core.units import format_bytes
 from chunkflow.engine import trace
 from chunkflow.engine.observe.busy import Busy
 from chunkflow.engine.observe.profile import Profile
@@ -194,6 +196,18 @@ def test_report_reads_as_a_table() -> None:
         "bound by read; overlap efficiency 95%",
         "note: block halved",
     ]
+
+
+def test_what_the_plan_takes_of_the_budget_is_beside_the_peak() -> None:
+    with cf.Profile() as profile:
+        cf.sum(np.ones(10), budget="1MB", device="cpu")
+        plan = cf.explain(np.sqrt, np.ones((64, 64), ">f8"), budget="2MB", device="cpu")
+        cf.map(np.sqrt, np.ones((64, 64), ">f8"), budget="2MB", device="cpu")
+    report = profile.report
+    assert (report.planned, report.budget) == (plan.memory.total, 2_000_000)
+    assert report.peak < report.planned
+    assert str(report).splitlines()[0].endswith(f", planned {format_bytes(report.planned)} of 2.00 MB")
+    assert (joined([report, report]).planned, joined([]).planned) == (report.planned, 0)
 
 
 def test_a_failing_observer_is_dropped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
