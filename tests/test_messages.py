@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 import chunkflow as cf
@@ -29,11 +30,49 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def np_sqrt(block: Any) -> Any:
+    return np.sqrt(block)
+
+
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a budget that is too small": (
         lambda: cf.mean("a.zarr", axis=0, budget="100kB", **CPU),
         r"block takes \S+ kB, .* budget is 100.00 kB .* raise budget= to at least \d+\. .*\. The block is of "
         r"\S+a\.zarr \(64, 48, 32\)$",
+    ),
+    "a keyword of another operation": (
+        lambda: cf.map(np_sqrt, "a.npy", boundary="nearest", depth=1, **CPU),
+        r"map has no argument boundary=, .* but chunkflow\.map_overlap has: write "
+        r"chunkflow\.map_overlap\(np_sqrt, \.\.\., boundary='nearest', depth=1\), and to plan it "
+        r"chunkflow\.explain\(chunkflow\.map_overlap, np_sqrt, \.\.\., boundary='nearest', depth=1\)$",
+    ),
+    "the same in explain": (
+        lambda: cf.explain(np_sqrt, "a.npy", boundary="nearest", **CPU),
+        r"chunkflow\.explain\(chunkflow\.map_overlap, np_sqrt, \.\.\., boundary='nearest'\)$",
+    ),
+    "a signature": (
+        lambda: cf.map(np_sqrt, "a.npy", signature="(i)->()", **CPU),
+        r"map has no argument signature=, .*: write chunkflow\.apply_gufunc\(np_sqrt, '\(i\)->\(\)', \.\.\.\)$",
+    ),
+    "a keyword of none": (
+        lambda: cf.map(np_sqrt, "a.npy", foo=1, **CPU),
+        r"map has no argument foo=, and neither has its function np_sqrt$",
+    ),
+    "an expression that is to be run at once": (
+        lambda: cf.map(np_sqrt, cf.open("a.npy"), out="y.zarr", budget="1MB", overwrite=True),
+        r"run it, as chunkflow\.store\(map\(\.\.\.\), 'y\.zarr', budget='1MB', overwrite=True\)$",
+    ),
+    "one with its output in memory": (
+        lambda: cf.copy(cf.open("a.npy"), np.empty((64, 48, 32))),
+        r"run it, as chunkflow\.store\(x, \.\.\.\)$",
+    ),
+    "one that needs no output": (
+        lambda: cf.median(cf.open("a.npy"), budget="1MB"),
+        r"run it, as median\(\.\.\.\)\.compute\(budget='1MB'\)$",
+    ),
+    "a labelled array in store": (
+        lambda: cf.store(xr.DataArray(cf.open("a.npy")), "y.npy"),
+        r"this DataArray is not: give the expression that it holds, its \.data$",
     ),
     "nothing in an array's place": (lambda: cf.sum(None, **CPU), r"given was None: pass an array, or the path of one"),
     "arrays before the function": (lambda: cf.map("a.npy", np.sqrt), r"the function comes before the arrays"),
@@ -46,6 +85,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         r"returned dtype float64; expected int32, .*: convert it in fn, by \.astype, or name its dtype in dtype=",
     ),
     "a path in explain": (lambda: cf.explain("a.npy"), r"as explain\(chunkflow\.mean, .* given was 'a\.npy'$"),
+    "an array in explain": (lambda: cf.explain(np.ones((64, 64))), r"given was a ndarray$"),
     "a function that chunkflow does not have": (
         lambda: np.linalg.eig(cf.open("a.npy")),
         r"whether its results are complex depends on the values: use chunkflow\.apply_gufunc",

@@ -34,6 +34,7 @@ from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
+from chunkflow.core.units import written
 from chunkflow.engine import dry_run
 from chunkflow.engine.batches import run_batches
 from chunkflow.engine.completion import PendingOutput
@@ -535,6 +536,23 @@ def check_passed(name: str, kwargs: Mapping[str, Any], fn: Any = None) -> None:
     for argument in sorted(kwargs.keys() - _taken(fn, kwargs)):
         close = difflib.get_close_matches(argument, RunOptions.__annotations__, 1)
         hint = f"; did you mean {close[0]}=?" if close else ""
-        raise ArgumentTypeError(
-            f"{name} has no argument {argument}=, and neither has its function {getattr(fn, '__name__', fn)}{hint}"
-        )
+        called = getattr(fn, "__name__", fn)
+        if (other := _other_door(name, argument)) is not None:
+            words = written({key: value for key, value in kwargs.items() if key not in _taken(fn, kwargs)})
+            hint = (
+                f", but chunkflow.{other} has: write chunkflow.{other}({called}, ..., {words}), and to plan it "
+                f"chunkflow.explain(chunkflow.{other}, {called}, ..., {words})"
+            )
+        elif argument == "signature" and name != "apply_gufunc":
+            hint = f": write chunkflow.apply_gufunc({called}, {kwargs[argument]!r}, ...)"
+        raise ArgumentTypeError(f"{name} has no argument {argument}=, and neither has its function {called}{hint}")
+
+
+def _other_door(name: str, argument: str) -> str | None:
+    """Another function of the package that is given a function, and has an argument of this name; None without one."""
+    for operation in _DESCRIPTIONS:
+        first, *others = inspect.signature(operation).parameters.values()
+        named = [p.name for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if first.name == "fn" and operation.__name__ != name and argument in named:
+            return operation.__name__
+    return None

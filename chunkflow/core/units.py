@@ -1,12 +1,12 @@
-"""Byte counts as people write them: ``"4GB"`` is 4 * 10**9, ``"4GiB"`` is 4 * 2**30; and lists of names."""
+"""What people read and write: bytes, ``"4GB"`` for 4 * 10**9 and ``"4GiB"`` for 4 * 2**30, lists of names, calls."""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
-from collections.abc import Sequence
-from typing import SupportsIndex
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsIndex
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 
@@ -117,3 +117,20 @@ def listed(names: Sequence[str]) -> str:
     if len(different) <= NAMED:
         return ", ".join(different)
     return f"{different[0]} and {len(different) - 1} more"
+
+
+LONG = 40
+"""Letters of a value beyond which a message leaves it out."""
+
+
+def written(words: Mapping[str, Any]) -> str:
+    """Arguments by name as a call has them, for a message; one without a name is given by position.
+
+    What is long, or cannot be written, is three dots.
+
+    >>> written({"": "y.zarr", "chunks": (1, 2), "x": object()})
+    "'y.zarr', chunks=(1, 2), x=..."
+    """
+    texts = {key: repr(value) for key, value in words.items()}
+    short = {key: text if len(text) <= LONG and not text.startswith("<") else "..." for key, text in texts.items()}
+    return ", ".join(f"{key}={text}" if key else text for key, text in short.items())

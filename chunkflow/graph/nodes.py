@@ -18,6 +18,7 @@ import numpy as np
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import written
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 from chunkflow.graph.request import Request
@@ -416,9 +417,16 @@ def check_lazily(options: Options, name: str) -> None:
         "checksum": options.checksum,
         "progress": options.progress or None,
     }
-    asked = [key for key, value in given.items() if value is not None]
+    asked = {key: value for key, value in given.items() if value is not None}
     if asked:
+        call = f"{name}(...)" if name.isidentifier() else "x"
+        if options.out is None:
+            words = written({key: value for key, value in asked.items() if key in ("budget", "device", "progress")})
+            line = f"{call}.compute({words})"
+        else:
+            words = written({key: value for key, value in asked.items() if key != "out"})
+            line = f"chunkflow.store({call}, {written({'': options.out})}{words and ', '}{words})"
         raise ArgumentError(
-            f"{name} of an expression is not run at once, and was given {', '.join(asked)}: give that to "
-            "compute(), to_zarr(), to_npy() or store(), which run it"
+            f"{name} of an expression is not run at once, and was given {', '.join(asked)}: give that to compute(), "
+            f"to_zarr(), to_npy() or store(), which run it, as {line}"
         )

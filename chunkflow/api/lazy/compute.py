@@ -17,7 +17,7 @@ from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, fi
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.markup import Printed
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import LONG, format_bytes
 from chunkflow.engine.dry_run import named
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.progress import watching
@@ -178,9 +178,11 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
                 f"store takes expressions of one array of numbers each, not {array!r}: give {array.storable}"
             )
         if not isinstance(array, Lazy):
-            raise ArgumentTypeError(
-                f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
-            )
+            kind = type(array).__name__
+            hint = "see chunkflow.open and from_dask"
+            if is_labelled(array) and list(_lazies(array)):
+                hint = "give the expression that it holds, its .data"
+            raise ArgumentTypeError(f"store takes expressions, which this {kind} is not: {hint}")
     wanted: dict[Node, Any] = {}
     for number, (array, place) in enumerate(zip(listed, places, strict=True)):
         node = node_of(array)
@@ -421,7 +423,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
         raise ArgumentTypeError(
             "explain takes an operation with its arguments, as explain(chunkflow.mean, 'x.zarr', axis=0), or "
             "expressions with budget= and device=, as explain(x.mean(), budget='4GB'): given was "
-            + ", ".join(map(repr, values))
+            + ", ".join(text if len(text := repr(value)) <= LONG else f"a {type(value).__name__}" for value in values)
             + "".join(f", {name}={value!r}" for name, value in options.items())
         )
     if workers is not None:
