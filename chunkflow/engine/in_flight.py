@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from chunkflow.core.grid import shape_of
 from chunkflow.devices.protocol import Device, Pool
@@ -25,12 +26,16 @@ class InFlight:
         self._results: deque[Result] = deque()
         self._most: float = math.inf if plan.deals else plan.depth
         self._others: deque[Result] = deque()  # steps without results, which need not wait for earlier results
+        self._landing = False  # stays so if one fails, or the wait for it is cut short
+        self.added = 0
+        """Number of the step that comes after the last one that was added."""
 
     def __bool__(self) -> bool:
         return bool(self._results)
 
     def add(self, result: Result) -> None:
         """Add a result that is to be stored."""
+        self.added = result.step.number + 1
         apart = self._plan.machine.staged and not result.step.stores
         (self._others if apart else self._results).append(result)
 
@@ -55,6 +60,13 @@ class InFlight:
                 interrupts.check()
                 self._land(which)
 
+    def settle(self) -> bool:
+        """Wait for everything when a run ends early, unless a result has failed; tell whether none has."""
+        if not self._landing:
+            with suppress(Exception):  # the run has its error already
+                self.end()
+        return not self._landing
+
     def let_go(self) -> None:
         """Release arrays and errors that the traceback of a failed run would keep alive."""
         for result in (*self._others, *self._results):
@@ -63,6 +75,7 @@ class InFlight:
 
     def _land(self, which: deque[Result]) -> None:
         plan, result = self._plan, which.popleft()
+        self._landing = True
         if self._trace.timed:
             self._trace.held(self._pool.used)
         result.landed(self._device, self._pool)
@@ -78,3 +91,4 @@ class InFlight:
         self._trace.landed(bytes_in, bytes_out)
         if self._landed is not None:
             self._landed(step.number)
+        self._landing = False

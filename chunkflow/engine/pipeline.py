@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -102,7 +102,7 @@ def compute(
             flight.end()
         if resumption is not None and resumption.is_due(step.number):
             flight.end()
-            launcher.keep(step, resumption)
+            launcher.keep(step.number, resumption)
         flight.admit(step)
         lane = lanes[step.lane]
         launcher.fill_halos(step, held, following, lane)
@@ -135,17 +135,27 @@ class Launcher:
         self._accumulators: Accumulators = {}
         self._before: Held = ()
         self._early = False  # whether the step's blocks already have what they share with the ones before
+        self._launched = 0  # steps; none while one is being launched
 
     def go_on(self, resumption: Resumption) -> None:
         """Take the values between steps from an earlier run."""
         with self._pool.active():
             self._accumulators = resumption.accumulators(self._device)
 
-    def keep(self, step: Step, resumption: Resumption) -> None:
+    def keep(self, step: int, resumption: Resumption) -> None:
         """Keep the values between steps for a later run, before a step. No other one is being computed."""
         for lane in self._lanes:
             lane.synchronize()
-        resumption.keep(step.number, self._accumulators)
+        resumption.keep(step, self._accumulators)
+
+    def settle(self, resumption: Resumption, since: interrupts.Since) -> None:
+        """When a run ends early, as by Ctrl-C, finish what is being computed and note it for a later run.
+
+        That takes as long as the blocks that are in flight. A second Ctrl-C leaves after the next of them.
+        """
+        if since.failed and self._flight.settle() and 0 < self._launched == self._flight.added and resumption.folds:
+            with suppress(Exception):  # what was kept before counts then
+                self.keep(self._launched, resumption)
 
     def fill_halos(self, step: Step, held: Held, following: Following, lane: Lane) -> None:
         """Let the lane wait for blocks, and enqueue what completes those with halos."""
@@ -164,6 +174,7 @@ class Launcher:
     def launch(self, step: Step, held: Held, lane: Lane) -> Result:
         """Enqueue the kernel of a step."""
         device, flight = self._device, self._flight
+        self._launched = 0
         turns = _turns(step, self._accumulators, self._plan.op.scan is None)
         own = [accumulator for accumulator, _ in turns]
         others = [part for accumulator, parts in turns for part in parts if part is not accumulator]
@@ -186,6 +197,7 @@ class Launcher:
         for accumulator in own:
             accumulator.done, accumulator.lane = result.done, step.lane
         _read_until(result.done, held, ("computed", step.lane))
+        self._launched = step.number + 1
         return result
 
     def _take_over(self, step: Step, held: Held, before: Held, lane: Lane) -> None:
@@ -322,6 +334,7 @@ def execute(
         if resumption is not None:
             launcher.go_on(resumption)
             start = resumption.start
+            stack.callback(launcher.settle, resumption, interrupts.Since())
         blocks = feed(plan, feeder, lanes, start)
         drain(compute(blocks, launcher, lanes, flight, resumption), drainer, flight, lanes)
     if watch is not None:

@@ -332,19 +332,19 @@ class Resumption:
         return made
 
     @property
-    def _folds(self) -> bool:
+    def folds(self) -> bool:
         """Whether steps add to values that later ones finish: then they are finished where those are kept."""
         return self._plan.op.scan is not None or any(part.folded for part in self._plan.op.parts)
 
     def landed(self, step: int) -> None:
         """Note that a step and all before it are finished."""
-        if not self._folds:
+        if not self.folds:
             self._done = step + 1
             self._journal.finished(self._done)
 
     def is_due(self, step: int) -> bool:
         """Whether the values between steps are to be kept before a step."""
-        return self._folds and step > self.start and time.monotonic() >= self._next
+        return self.folds and step > self.start and time.monotonic() >= self._next
 
     def keep(self, step: int, accumulators: Accumulators) -> None:
         """Keep the values between steps. Nothing is being computed."""

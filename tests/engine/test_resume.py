@@ -706,6 +706,27 @@ def test_tasks_of_dask_are_refused_what_cannot_be_gone_on_with(folder: Path) -> 
     assert names(folder) == ["o.npy", "x.npy"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "trials"),
+    [("map to npy", 1), ("map to zarr", 1), ("map to hdf5", 1), ("sum of all", 1), ("several outputs", 2)],
+)
+def test_after_an_interrupt_no_block_is_computed_again(kind: str, trials: int, folder: Path) -> None:
+    whole = folder / "whole"
+    whole.mkdir()
+    np.save(whole / "x.npy", np.load(folder / "x.npy"))
+    close(KINDS[kind](whole))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "INTERRUPTED_CALL": "8"}
+    command = [sys.executable, "-m", "engine.resume_calls", kind, str(folder)]
+    child = subprocess.run(command, env=environment, check=False, timeout=60, capture_output=True, text=True)
+    assert child.stderr.rstrip().endswith("KeyboardInterrupt"), child.stderr
+    done = (folder / "calls").stat().st_size
+    assert 8 <= done < (whole / "calls").stat().st_size
+    close(KINDS[kind](folder))
+    assert (folder / "calls").stat().st_size == (whole / "calls").stat().st_size + trials
+    for name in {path.name for path in whole.iterdir()} - {"calls"}:
+        np.testing.assert_equal(stored(folder / name), stored(whole / name))
+
+
 def test_a_second_run_is_refused_while_the_first_is_alive(folder: Path, killed: list[subprocess.Popen[str]]) -> None:
     process = call("map to npy", folder)
     killed.append(process)
