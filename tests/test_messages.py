@@ -110,9 +110,10 @@ def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("steps/*.h5:/u", r"chunkflow\.stack\(\[chunkflow\.open\(path \+ ':/name'\)"),
-        ("steps/*.zarr", r"chunkflow\.stack\(\[chunkflow\.open\(path\)"),
-        ("frames/*.tif", r"tifffile\.imread\('frames/\*\.tif', aszarr=True\)"),
+        ("steps/*.h5:/u", r"stack\(\[path \+ ':/name' for path in sorted\(glob\.glob\('\S+steps/\*\.h5'\)\)\]\) joins"),
+        ("steps/*.nc", r"stack\(\[path \+ ':/name' for path in sorted\(glob\.glob\('\S+steps/\*\.nc'\)\)\]\) joins"),
+        ("steps/*.zarr", r"chunkflow\.stack\(\[path for path in sorted\(glob\.glob\('steps/\*\.zarr'\)\)\]\) joins"),
+        ("frames/*.tif", "no file matches the pattern"),
     ],
 )
 def test_of_a_pattern_it_is_said_what_takes_one(given: str, said: str, folder: Path) -> None:

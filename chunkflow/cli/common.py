@@ -31,7 +31,7 @@ _WORDS = (
     (re.compile(r", or pass the [\w.]+ itself, opened for writing, to write into it"), ""),
     (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
     (_FORMAT, "or use chunkflow copy --format"),
-    (re.compile(r"(; chunkflow\.stack joins arrays of many paths)"), ""),
+    (re.compile(r"; chunkflow\.stack\(\[.*?\]\) joins (them|those of others)"), ""),
 )
 """What messages say to those who write Python, and what is said here."""
 

@@ -20,7 +20,6 @@ from chunkflow.cli.common import (
     output_options,
     refuse,
 )
-from chunkflow.cli.inputs import is_foreign, opened
 from chunkflow.errors import CodingWarning
 
 TEXT = """\
@@ -56,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
     dtype = None if options.dtype is None else _dtype(options.dtype)
     given = {"checksum": True if options.checksum else None, **output_options(options)}
     work: tuple[Any, ...]
-    if options.decode == "cf" or is_foreign(options.source):
-        lazy = opened(options.source, options.decode)
+    if options.decode == "cf":
+        lazy = cf.open(options.source, decode="cf")
         work = (cf.store, lazy if dtype is None else lazy.astype(dtype), _place(options))
     else:
         if options.decode == "raw":

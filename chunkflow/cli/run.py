@@ -29,7 +29,6 @@ from chunkflow.cli.common import (
     refuse,
     run_options,
 )
-from chunkflow.cli.inputs import opened
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import DEFAULT
 from chunkflow.graph.nodes import Lazy
@@ -151,7 +150,7 @@ def explain(options: argparse.Namespace) -> int:
 
 def evaluated(options: argparse.Namespace) -> Any:
     """The result of FN: a lazy array or several, or a value where it had to be computed at once."""
-    arrays = [opened(path, options.decode) for path in options.inputs]
+    arrays = [cf.open(path, decode=options.decode) for path in options.inputs]
     if options.boundary is not None and options.depth is None:
         refuse("--boundary says what lies beyond the edges for --depth: give that too")
     with cf.Budget(options.budget or DEFAULT):  # of what is computed at once, as the mask of a[a > 3]

@@ -14,7 +14,6 @@ import numpy as np
 import chunkflow as cf
 from chunkflow.cli.common import Commands, add_decode, add_run, command, described, run_options
 from chunkflow.cli.histogram import Bars, bars, histogram
-from chunkflow.cli.inputs import opened
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.stores.protocol import gaps_of
 
@@ -45,7 +44,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the array, and print what was found."""
-    x = opened(options.source, options.decode)
+    x = cf.open(options.source, decode=options.decode)
     found = statistics(x, **run_options(options))
     shape = {"dtype": str(x.dtype), "shape": list(x.shape)}
     if options.json:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from chunkflow.errors import ArgumentError, ChunkflowError, SourceNotFoundError
-from chunkflow.stores.paths import is_hdf5, listed
+from chunkflow.stores.paths import HDF5, TIFF, is_hdf5, listed
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system.deferred import at
 from chunkflow.system.files import open_regular
@@ -101,7 +101,7 @@ def refusal(given: str, kinds: str) -> ChunkflowError:
         known = advice(path)
         if known:
             return ArgumentError(f"{path} is {known}")
-    what = "" if is_file else f"is a directory without metadata of zarr{_inside(path)}: it "
+    what = "" if is_file else f"is a directory without metadata of zarr{_inside(given, path)}: it "
     return ArgumentError(f"{path} {what}is neither a .npy file nor a zarr array: open it and pass {kinds}")
 
 
@@ -159,12 +159,17 @@ def pattern(given: str) -> str:
     """
     if not any(letter in given for letter in "*?["):
         return ""
-    if given.lower().endswith((".tif", ".tiff")):
-        one = f"zarr.open_array(tifffile.imread({given!r}, aszarr=True), mode='r')"
-        return f": patterns are not expanded; of TIFF files {one} is one array"
-    each = "path + ':/name'" if any(end in given.lower() for end in (".h5", ".hdf5", ".nc")) else "path"
-    joined = f"chunkflow.stack([chunkflow.open({each}) for path in paths])"
-    return f": patterns are not expanded, which glob.glob does; {joined} joins the arrays of many paths"
+    if given.lower().endswith(TIFF):
+        return ": no file matches the pattern"
+    return f": only of TIFF files a pattern is an array, as 'frames/*.tif'; {_joined(given)} joins those of others"
+
+
+def _joined(given: str) -> str:
+    """The call that joins the arrays of the files that match a pattern."""
+    head, colon, name = given.partition(":")
+    end = colon + name or ":/name" * head.lower().endswith(HDF5)
+    each = f"path + {end!r}" if end else "path"
+    return f"chunkflow.stack([{each} for path in sorted(glob.glob({head!r}))])"
 
 
 def _existing(path: str) -> tuple[str, str]:
@@ -180,16 +185,22 @@ def _splits(path: str) -> list[tuple[str, str]]:
     return [(path[:i], path[i + 1 :]) for i, letter in enumerate(path) if letter == ":"]
 
 
-def _inside(path: str) -> str:
-    """What a directory holds that is in another format."""
+def _inside(given: str, path: str) -> str:
+    """What a directory holds that is in another format, and the line that opens it."""
     with suppress(OSError):
         names = sorted(os.listdir(path))
         for mark, name in MARKS.items():
             if mark in names:
                 return f" (but of {name}: open it with tensorstore.open, and pass the TensorStore)"
-        files = [name for name in names if name.lower().endswith((".npy", ".tif", ".tiff", ".h5", ".zarr"))]
-        if files:
-            return f" (it holds {listed(files)}; chunkflow.stack joins arrays of many paths)"
+        for endings in (TIFF, HDF5, (".npy", ".zarr")):
+            files = [name for name in names if name.lower().endswith(endings)]
+            if not files:
+                continue
+            some = os.path.join(given, f"*{os.path.splitext(files[0])[1]}")
+            if endings == TIFF:
+                return f" (it holds {listed(files)}: {some!r} is one array of them)"
+            one = os.path.join(given, files[0]) + ":/name" * (endings == HDF5)
+            return f" (it holds {listed(files)}: one is {one!r}; {_joined(some)} joins them)"
         if not names:
             return " (it is empty)"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,15 @@ from chunkflow.errors import ArgumentError, OutputExistsError
 from chunkflow.system.files import open_regular, remove_tree
 
 _HDF5 = re.compile(r"(.+?\.(?:h5|hdf5|hdf|nc))(?::(.*))?", re.IGNORECASE | re.DOTALL)
+
+HDF5 = (".h5", ".hdf5", ".hdf", ".nc")
+"""How paths of HDF5 files end."""
+
+TIFF = (".tif", ".tiff", ".btf")
+"""How paths of TIFF files end."""
+
+NETCDF3 = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+"""How netCDF files of version 3 begin."""
 
 DATASET = "data"
 """An HDF5 dataset's name if the path of an output gives none."""
@@ -61,6 +71,31 @@ def is_hdf5(path: str) -> bool:
                 return True
             at = max(512, 2 * at)
     return False
+
+
+def tiff_files(path: str) -> list[str]:
+    """The TIFF file of a path, or all that match a pattern, in order of their names. None of any other path.
+
+    >>> tiff_files("/nowhere/frames/*.tif"), tiff_files("x.zarr")
+    ([], [])
+    """
+    if not path.lower().endswith(TIFF) or "://" in path:
+        return []
+    found = [path] if os.path.exists(path) else sorted(glob.glob(path))
+    return [each for each in found if os.path.isfile(each)]
+
+
+def netcdf3_parts(path: str) -> tuple[str, str] | None:
+    """File and name of a path ``file.nc:name`` of a netCDF file of version 3; None of any other path.
+
+    >>> netcdf3_parts("/nowhere/t.nc:t2m")
+    """
+    head, _, name = (path, "", "") if os.path.exists(path) else path.rpartition(":")
+    if not os.path.isfile(head):
+        return None
+    with suppress(OSError), open(open_regular(head), "rb") as file:
+        return (head, name.strip("/")) if file.read(4) in NETCDF3 else None
+    return None
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

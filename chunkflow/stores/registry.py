@@ -22,7 +22,7 @@ from chunkflow.stores.cf import warn_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
-from chunkflow.stores.paths import absolute, hdf5_named, hdf5_parts
+from chunkflow.stores.paths import TIFF, absolute, hdf5_named, hdf5_parts, netcdf3_parts, tiff_files
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.times import Counts
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
@@ -39,8 +39,8 @@ class Format(NamedTuple):
 
     What lies under a path is in this format if it `holds` that, and `source` opens it. A new array at a path is in this
     format if it `takes` that, and `target` makes its target; `overwrite` is a keyword argument. A `package` may be
-    needed, which an `extra` of chunkflow installs. With a `name`, of `chunkflow.stores.new_array.OPTIONS`, it is the
-    format of a `NewArray`, which `target` is given as `said`.
+    needed, which an `extra` of chunkflow installs, or its own name. With a `name`, of
+    `chunkflow.stores.new_array.OPTIONS`, it is the format of a `NewArray`, which `target` is given as `said`.
     """
 
     holds: Callable[[str], bool]
@@ -54,10 +54,8 @@ class Format(NamedTuple):
     def require(self, path: str) -> None:
         """Refuse a path whose package is not installed."""
         if self.package and importlib.util.find_spec(self.package) is None:
-            raise ArgumentError(
-                f"{path} is a file for {self.package}, which is not installed: "
-                f"pip install 'chunkflow-stream[{self.extra}]'"
-            )
+            wanted = f"'chunkflow-stream[{self.extra}]'" if self.extra else self.package
+            raise ArgumentError(f"{path} is a file for {self.package}, which is not installed: pip install {wanted}")
 
 
 class ObjectKind(NamedTuple):
@@ -137,6 +135,13 @@ def _refuse_device_array(obj: object) -> NoReturn:
     )
 
 
+def _refuse_tiff(path: str, **_: Any) -> NoReturn:
+    raise ArgumentError(
+        f"the output {os.path.abspath(path)}: TIFF is a format that is read and not written here. End it in .npy, "
+        ".zarr or .h5"
+    )
+
+
 def _refuse_dataset(obj: Any) -> NoReturn:
     names = ", ".join(map(repr, obj.data_vars)) or "none"
     raise ArgumentTypeError(
@@ -208,6 +213,20 @@ FORMATS = (
         takes=lambda path: belongs_to_zarr(os.path.abspath(path)),
         target=at("chunkflow.stores.zarr.create_local:ZarrPathTarget"),
         name="zarr",
+    ),
+    Format(
+        holds=lambda path: bool(tiff_files(path)),
+        source=at("chunkflow.stores.zarr.tiff:open_tiff"),
+        takes=lambda path: path.lower().endswith(TIFF),
+        target=_refuse_tiff,
+        package="tifffile",
+    ),
+    Format(
+        holds=lambda path: netcdf3_parts(path) is not None,
+        source=at("chunkflow.stores.foreign.netcdf3:open_netcdf3"),
+        takes=lambda path: False,
+        target=_refuse_tiff,
+        package="xarray",
     ),
     Format(
         holds=lambda path: hdf5_parts(path) is not None and not os.path.isdir(os.path.abspath(path)),

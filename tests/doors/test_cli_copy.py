@@ -162,14 +162,22 @@ def test_tiff(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["copy", "plain.tif", "x.zarr", "--overwrite", "--resume"]) == 0
     capsys.readouterr()
     assert main(["copy", "none*.tif", "x.zarr", "--overwrite"]) == 2
-    assert "there is no TIFF file under none*.tif" in refused(capsys)
+    assert "none*.tif: no file matches the pattern" in refused(capsys)
     Path("wrong.tif").write_bytes(b"no image")
     assert main(["stats", "wrong.tif"]) == 1
     assert "tifffile cannot read wrong.tif" in refused(capsys)
 
 
+def test_a_directory_of_tiffs_is_opened_by_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tiffs").mkdir()
+    Path("tiffs/a.tif").touch()
+    assert main(["stats", "tiffs"]) == 2
+    assert "(it holds 'a.tif': 'tiffs/*.tif' is one array of them)" in refused(capsys)
+
+
 def test_tiff_without_its_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "tifffile", None)
+    Path("x.tif").touch()
     assert main(["stats", "x.tif"]) == 2
     assert "pip install tifffile" in refused(capsys)
 

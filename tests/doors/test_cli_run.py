@@ -196,7 +196,7 @@ def test_a_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         (["a + q", "a.npy", "b.zarr", "c.npy"], "name 'q' is not defined; the inputs are a, b"),
         (["a", "a.npy", "c.npy", "--trace", "none/t.json"], "--trace none/t.json cannot be written: there is no"),
         (["a", "a.npy", "c.npy", "--trace", "."], "--trace . is a directory"),
-        (["a", "*.npy", "c.npy"], "patterns are of TIFF files alone"),
+        (["a", "*.npy", "c.npy"], "only of TIFF files a pattern is an array"),
         (["a", ".", "c.npy"], "give a .npy file, a zarr array, or a dataset"),
     ],
 )

@@ -57,8 +57,7 @@ def test_other_paths_are_refused_with_the_kinds_that_are_not(tmp_path: Path, nam
     ("name", "content", "reader"),
     [
         ("data.csv", b"1,2", "np.loadtxt"),
-        ("a.tif", b"", "tifffile.memmap"),
-        ("a.ome.TIFF", b"", "tifffile.memmap"),
+        ("a.lsm", b"", "tifffile.memmap"),
         ("a.dat", b"II*\0", "tifffile.memmap"),
         ("a.mat", b"MATLAB 5.0 MAT-file", "scipy.io.loadmat"),
         ("a.nii.gz", b"", "nibabel.load"),
@@ -105,11 +104,30 @@ def test_a_directory_without_metadata_says_what_it_holds(tmp_path: Path) -> None
     with pytest.raises(ArgumentError, match="it is empty"):
         open_source(tmp_path / "u.zarr")
     (tmp_path / "u.zarr" / "0.tif").touch()
-    with pytest.raises(ArgumentError, match=r"holds '0\.tif'.*chunkflow\.stack"):
+    with pytest.raises(ArgumentError, match=r"holds '0\.tif': '\S+u\.zarr/\*\.tif' is one array of them"):
         open_source(tmp_path / "u.zarr")
     (tmp_path / "u.zarr" / "attributes.json").touch()
     with pytest.raises(ArgumentError, match="N5"):
         open_source(tmp_path / "u.zarr")
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "joined"),
+    [
+        ("a.h5", "steps/a.h5:/name", "chunkflow.stack([path + ':/name' for path in sorted(glob.glob('steps/*.h5'))])"),
+        ("a.nc", "steps/a.nc:/name", "chunkflow.stack([path + ':/name' for path in sorted(glob.glob('steps/*.nc'))])"),
+        ("a.npy", "steps/a.npy", "chunkflow.stack([path for path in sorted(glob.glob('steps/*.npy'))])"),
+    ],
+)
+def test_of_a_directory_of_files_the_line_is_named_that_opens_them(
+    name: str, one: str, joined: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("steps").mkdir()
+    Path("steps", name).touch()
+    with pytest.raises(ArgumentError) as caught:
+        open_source("steps")
+    assert f"(it holds {name!r}: one is {one!r}; {joined} joins them)" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["result", "result.csv", "result.tif"])

@@ -11,7 +11,7 @@ import pytest
 from support.foreign import netcdf
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, CodingWarning, ReadError
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.testing import SinkContract, SourceContract, filled
 
@@ -84,3 +84,23 @@ def test_text_is_refused(tmp_path: Path) -> None:
         file.createDimension("x", 3)
         with pytest.raises(ArgumentTypeError, match=r"x\.nc:/name has dtype"):
             open_source(file.createVariable("name", str, ("x",)))
+
+
+def test_version_3_is_read_by_its_path(tmp_path: Path) -> None:
+    netcdf_file = pytest.importorskip("scipy.io").netcdf_file
+    path = tmp_path / "old.nc"
+    with netcdf_file(path, "w") as file:
+        file.createDimension("x", 12)
+        variable = file.createVariable("t", "i2", ("x",))
+        variable[:] = np.arange(12)
+        variable.scale_factor = 0.5
+    with pytest.warns(CodingWarning, match=r"scale_factor=0\.5"):
+        np.testing.assert_array_equal(cf.open(path).compute(device="cpu"), np.arange(12))
+    np.testing.assert_array_equal(cf.open(f"{path}:t", decode="cf").compute(device="cpu"), np.arange(12) / 2)
+    got = cf.open(path, decode="raw").to_npy(tmp_path / "o.npy", resume=True, device="cpu")
+    np.testing.assert_array_equal(got, np.arange(12))
+    with pytest.raises(ArgumentError, match=r"old\.nc holds 't': add the name of one, as in '\S+old\.nc:t'"):
+        cf.open(f"{path}:u")
+    path.write_bytes(b"CDF\x01")
+    with pytest.raises(ReadError, match=r"xarray cannot read \S+old\.nc"):
+        cf.open(path)
