@@ -422,6 +422,24 @@ def _ranked(theirs: Any, data: xarray.Dataset, dim: Hashable, *, pct: bool = Fal
     return data.drop_vars(data.data_vars.keys() - wanted.keys()).map(of, keep_attrs=keep_attrs)
 
 
+@_taught(GroupBy, "_binary_op")
+def _with_groups(theirs: Any, groups: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+    """An expression less its climatology: xarray would give one in memory to dask, and here it is a source."""
+    if _has_expression(groups._obj) and isinstance(other, xarray.DataArray | xarray.Dataset) and not other.chunks:
+        other = other.map(_expressed) if isinstance(other, xarray.Dataset) else _expressed(other)
+    return theirs(groups, other, *args, **kwargs)
+
+
+def _has_expression(found: Any) -> bool:
+    variables = found.variables.values() if isinstance(found, xarray.Dataset) else [found.variable]
+    return any(isinstance(variable._data, chunkflow.Array) for variable in variables)
+
+
+def _expressed(array: xarray.DataArray) -> xarray.DataArray:
+    """An array of numbers as an expression."""
+    return array.copy(data=ChunkedArray(SourceNode(array.values))) if array.dtype.kind in "biufc" else array
+
+
 @_taught(GroupBy, "_flox_reduce")
 def _grouped(theirs: Any, *args: Any, **kwargs: Any) -> Any:
     _teach_flox()
@@ -431,9 +449,7 @@ def _grouped(theirs: Any, *args: Any, **kwargs: Any) -> Any:
 @_taught(GroupBy, "_flox_scan")
 def _scanned(theirs: Any, groups: Any, *args: Any, func: str, **kwargs: Any) -> Any:
     """Sums up to each element of a group: of expressions group by group, as without flox."""
-    found = groups._obj
-    variables = found.variables.values() if isinstance(found, xarray.Dataset) else [found.variable]
-    if not any(isinstance(variable._data, chunkflow.Array) for variable in variables):
+    if not _has_expression(groups._obj):
         return theirs(groups, *args, func=func, **kwargs)
     with xarray.set_options(use_flox=False):  # type: ignore[no-untyped-call]
         return getattr(groups, func)(*args, **{key: value for key, value in kwargs.items() if key != "numeric_only"})

@@ -66,6 +66,8 @@ class Storage:
         Whether the store can hand out a read-only view of any region without copying.
     how : str
         How the store reads or writes the elements where it has a choice, and why, for people.
+    instead : str
+        Why reading a chunk takes much memory, and what reads it in less, for people, where there is such.
     remote : bool
         Whether the elements come over a network. A request takes long there, and many at once take no longer.
     sharded : bool
@@ -92,6 +94,7 @@ class Storage:
 
     in_memory: bool = False
     how: str = ""
+    instead: str = ""
     remote: bool = False
     sharded: bool = False
     copies: float = 3.0

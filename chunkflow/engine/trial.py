@@ -129,7 +129,7 @@ def cached_trial(
     if not whole.data_independent or type(whole).__hash__ is object.__hash__:
         return run_trial(kernel, nest, sources, device, pool, budget, even=even, block=block)
     known = _known.calls.setdefault(device, {})
-    layouts = tuple(replace(source.spec.with_storage(how=""), name="") for source in sources)
+    layouts = tuple(replace(source.spec.with_storage(how="", instead=""), name="") for source in sources)
     key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even, block)
     if key not in known and len(known) == MOST_KNOWN:
         known.clear()

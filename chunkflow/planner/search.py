@@ -235,7 +235,8 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
             f"; blocks hold whole chunks {s.chunks} of {s.name}"
             for s in problem.outputs
             if math.prod(s.chunks or ()) > 1
-        ),
+        )
+        + "".join(f"; {s.storage.instead}" for s in problem.operands if s.chunks and s.storage.instead),
         needed=smallest,
         limit=budget,
         smallest=smallest,

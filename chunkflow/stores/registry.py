@@ -122,10 +122,10 @@ def _is_wrapped(obj: object) -> bool:
 
 
 def _wrapped_source(obj: Any) -> Source:
-    from chunkflow.stores.foreign.generic import GenericSource
+    from chunkflow.stores.foreign.xarray import WrappedSource
     from chunkflow.stores.views.decoded import decoded_source
 
-    return decoded_source(obj, _is_zarr_array, open_source) or GenericSource(obj)
+    return decoded_source(obj, _is_zarr_array, open_source) or WrappedSource(obj)
 
 
 def _refuse_device_array(obj: object) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -1025,3 +1026,67 @@ def test_a_function_that_fails_to_decode_is_a_read_error_with_its_place(tmp_path
     short = DecodedSource(open_source(str(tmp_path / "x.zarr")), [lambda block: block[:1]], np.dtype("f4"))
     with pytest.raises(errors.ReadError, match=r"shape \(1, 4\).*1:3, 0:4"):
         short.read((slice(1, 3), slice(0, 4)), np.empty((2, 4), "f4"))
+
+
+def packed_netcdf(path: Path) -> xr.Dataset:
+    """A netCDF file of packed numbers, and what it holds."""
+    t2m = np.random.default_rng(0).normal(280, 5, (24, 20, 30)).round(2)
+    data = xr.Dataset({"t2m": (("time", "lat", "lon"), t2m)}, {"month": ("time", np.arange(24) % 12)})
+    packed = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "zlib": True}
+    data.to_netcdf(path, encoding={"t2m": {**packed, "chunksizes": (12, 20, 30)}})
+    return data
+
+
+HOW = r"\(scale_factor=0\.01, add_offset=280\.0, _FillValue=-32768\)"
+
+
+def test_a_plan_says_file_chunks_and_decoding_of_what_xarray_reads(tmp_path: Path) -> None:
+    netcdf()
+    packed_netcdf(tmp_path / "a.nc")
+    place = re.escape(f"{tmp_path / 'a.nc'}:/t2m")
+    with xr.open_dataset(tmp_path / "a.nc", chunks={}, chunked_array_type="chunkflow") as ds:
+        said = str(cf.explain(ds.t2m.mean(), device="cpu"))
+    assert re.search(rf"read +{place}: .*which decodes chunks \(12, 20, 30\) in memory of its own {HOW}", said)
+    with xr.open_dataset(tmp_path / "a.nc", chunks=None) as ds:
+        x = cf.open(ds.t2m)
+        assert re.search(
+            rf"read +{place}: .*through xarray, which decodes it {HOW}", str(cf.explain(x.mean(), device="cpu"))
+        )
+        instead = (
+            rf"xarray decodes its whole chunks, where chunkflow\.open\('{place}', decode='cf'\) reads the file itself"
+        )
+        with pytest.raises(errors.BudgetError, match=instead) as caught:
+            x.mean().compute(budget="1kB", device="cpu")
+        found = x.mean().compute(budget=caught.value.smallest, device="cpu")
+    lazy = cf.open(f"{tmp_path / 'a.nc'}:/t2m", decode="cf")
+    with pytest.raises(errors.BudgetError) as least:
+        lazy.mean().compute(budget="1kB", device="cpu")
+    assert least.value.smallest < caught.value.smallest
+    np.testing.assert_allclose(found, lazy.mean().compute(device="cpu"), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["array", "dataset"])
+def test_of_anomalies_a_climatology_in_memory_is_no_array_of_dasks(kind: str, tmp_path: Path) -> None:
+    netcdf()
+    data = packed_netcdf(tmp_path / "a.nc")
+    with xr.open_dataset(tmp_path / "a.nc", chunks={}, chunked_array_type="chunkflow") as ds:
+        ds = ds.assign_coords(month=data.month)
+        x, expected = (ds.t2m, data.t2m) if kind == "array" else (ds, data)
+        months = x.groupby("month").mean().compute(device="cpu")
+        anomalies = x.groupby("month") - months
+        lazy = anomalies.data if kind == "array" else anomalies.t2m.data
+        assert isinstance(lazy, cf.Array)
+        assert "dask" not in str(cf.explain(lazy, device="cpu"))
+        wanted = expected.groupby("month") - expected.groupby("month").mean()
+        xr.testing.assert_allclose(anomalies.compute(device="cpu"), wanted, atol=1e-9)
+        xr.testing.assert_allclose(
+            (months + x.groupby("month")).compute(device="cpu"), expected.groupby("month") + months
+        )
+
+
+def test_xarrays_own_writers_have_the_budget_of_a_with_statement(stored: Any, tmp_path: Path) -> None:
+    x = cf.open(stored.air) * 2
+    with cf.Budget("100B"), pytest.raises(errors.BudgetError, match="100 bytes"):
+        x.to_dataset(name="y").to_zarr(tmp_path / "y.zarr", consolidated=False)
+    with cf.config.set(budget="100B"), pytest.raises(errors.BudgetError, match="100 bytes"):
+        x.to_zarr(tmp_path / "z.zarr", consolidated=False)

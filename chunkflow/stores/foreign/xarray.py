@@ -13,6 +13,7 @@ import numpy as np
 
 from chunkflow.stores.footprint import Scattered
 from chunkflow.stores.foreign.generic import GenericSource
+from chunkflow.stores.foreign.wrapped import chunks_of, decoding_of, instead_of, layers, place_of
 from chunkflow.stores.protocol import Source, guards_of
 
 
@@ -46,7 +47,8 @@ class StoredVariable:
 
     def __init__(self, variable: Any, dims: Sequence[Hashable]) -> None:
         self._variable, self._dims = variable, tuple(dims)
-        self.name = str(variable.encoding.get("source", "an xarray.Variable"))
+        self.data = getattr(variable, "_data", None)
+        self.name = place_of(self.data) or str(variable.encoding.get("source", "an xarray.Variable"))
         self.dtype = variable.dtype
         self.shape = tuple(variable.sizes.get(d, 1) for d in self._dims)
         chunks = variable.encoding.get("preferred_chunks")
@@ -83,10 +85,7 @@ class StoredVariable:
     @property
     def _layers(self) -> list[Any]:
         """Arrays around arrays, the outermost first."""
-        found = [getattr(self._variable, "_data", None)]
-        while (below := getattr(found[-1], "array", None)) is not None:
-            found.append(below)
-        return found
+        return layers(getattr(self._variable, "_data", None))
 
 
 class StoredSource(GenericSource):
@@ -97,11 +96,30 @@ class StoredSource(GenericSource):
 
     def __init__(self, obj: StoredVariable, behind: Source | None) -> None:
         super().__init__(obj, obj.name)
-        self.spec = self.spec.with_storage(how="through xarray, which decodes it")
+        how, instead = _said("through xarray, which decodes it", obj.data), instead_of(obj.data)
+        if instead:
+            instead = f"xarray decodes its whole chunks, where {instead} reads the file itself, in less memory"
+        self.spec = self.spec.with_storage(how=how, instead=instead)
         self._lock, self.how = nullcontext(), obj.how
         # Decoded, turned or sliced: never taken for the very array that lies behind.
         self.footprint = Scattered.of([None if behind is None else behind.footprint])
         self.guard = next(iter(guards_of([behind])), None)
+
+
+class WrappedSource(GenericSource):
+    """One of xarray's arrays around arrays. The chunks below are decoded in memory of xarray's own."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj, place_of(obj))
+        chunks = chunks_of(obj)
+        how = "through xarray" + (f", which decodes chunks {chunks} in memory of its own" if chunks else "")
+        self.spec = self.spec.with_storage(how=_said(how, obj))
+
+
+def _said(how: str, array: Any) -> str:
+    """How an array is read, with what its numbers are decoded by."""
+    decoding = decoding_of(array)
+    return f"{how} ({decoding})" if decoding else how
 
 
 def stored(array: Any) -> Any:

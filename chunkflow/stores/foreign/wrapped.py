@@ -1,0 +1,59 @@
+"""What xarray's arrays around arrays hold, for people: the file, its chunks, and how its numbers are decoded."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from chunkflow.core.grid import Shape
+from chunkflow.stores.paths import is_hdf5
+
+
+def layers(array: Any) -> list[Any]:
+    """Arrays around arrays, the outermost first."""
+    found = [array]
+    while (below := getattr(found[-1], "array", None)) is not None:
+        found.append(below)
+    return found
+
+
+def place_of(array: Any) -> str:
+    """The path of the variable of a netCDF file, as ``file.nc:/name``; empty of anything else."""
+    inner = layers(array)[-1]
+    store, name = getattr(inner, "datastore", None), getattr(inner, "variable_name", None)
+    file, group = getattr(store, "_filename", None), getattr(store, "_group", None)
+    if not isinstance(file, str) or not isinstance(name, str):
+        return ""
+    return f"{os.path.abspath(file)}:{'/'.join(['', *(group or '').strip('/').split('/'), name]).replace('//', '/')}"
+
+
+def chunks_of(array: Any) -> Shape | None:
+    """The chunks of that variable; None if it has none, or they are not known."""
+    with suppress(Exception):  # xarray's classes may change
+        variable = layers(array)[-1].get_array(needs_lock=False)
+        chunks = variable.chunking() if hasattr(variable, "chunking") else variable.chunks
+        return tuple(int(side) for side in chunks) if isinstance(chunks, list | tuple) else None
+    return None
+
+
+def decoding_of(array: Any) -> str:
+    """How its numbers are decoded; empty if they are not.
+
+    >>> decoding_of(3)
+    ''
+    """
+    given: dict[str, Any] = {}
+    for layer in reversed(layers(array)):
+        function = getattr(layer, "func", None)
+        given |= function.keywords if isinstance(function, partial) else {}
+    missing = {"_FillValue": value for value in given.get("encoded_fill_values", ())}
+    said = {key: given[key] for key in ("scale_factor", "add_offset") if given.get(key) is not None} | missing
+    return ", ".join(f"{key}={value}" for key, value in said.items())
+
+
+def instead_of(array: Any) -> str:
+    """The call that reads the file itself, decoded as xarray decodes it; empty if there is none."""
+    place = place_of(array)
+    return f"chunkflow.open({place!r}, decode='cf')" if place and is_hdf5(place.rpartition(":")[0]) else ""
