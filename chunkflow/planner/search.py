@@ -224,13 +224,18 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
 
 def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     """The error of a budget in which no block fits, with the smallest one that would do."""
-    smallest, budget, reserve = _least(problem, _grid.fit(*sides, problem.order, 1)), problem.budget, problem.reserve
+    block, budget, reserve = _grid.fit(*sides, problem.order, 1), problem.budget, problem.reserve
+    smallest = _least(problem, block)
+    least = plan_of(replace(problem, budget=smallest), block, min(problem.machine.depths))
+    coding = least.memory.staging
+    mostly = not problem.machine.staged and 2 * coding > smallest
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
     arrays = listed([f"{s.name} {s.shape}" for s in problem.operands])
     return BudgetError(
         f"the smallest block takes {format_bytes(smallest)}, with all that is computed from it, and the budget is "
         f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
         + (f", of which {format_bytes(reserve)} {whose}" if reserve else "")
+        + (f"; {format_bytes(coding)} of it hold chunks while they are decoded or encoded" if mostly else "")
         + "".join(
             f"; blocks hold whole chunks {s.chunks} of {s.name}"
             for s in problem.outputs

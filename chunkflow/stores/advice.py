@@ -169,7 +169,7 @@ def _joined(given: str) -> str:
     head, colon, name = given.partition(":")
     end = colon + name or ":/name" * head.lower().endswith(HDF5)
     each = f"path + {end!r}" if end else "path"
-    return f"chunkflow.stack([{each} for path in sorted(glob.glob({head!r}))])"
+    return f"chunkflow.stack([chunkflow.open({each}) for path in sorted(glob.glob({head!r}))])"
 
 
 def _existing(path: str) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from support.devices import machine
 
 import chunkflow as cf
 from chunkflow.cli import histogram, main, stats
+from chunkflow.errors import BudgetError
 
 RNG = np.random.default_rng(0)
 SPOILT = RNG.standard_normal((9, 10, 11))
@@ -174,3 +175,17 @@ def test_packed_numbers_are_decoded_where_that_is_said(capsys: pytest.CaptureFix
     assert (found["min"], found["max"]) == (0.0, 1.0)
     assert main(["run", "a * 2", str(tmp_path / "p.zarr"), str(tmp_path / "o.npy"), "--decode", "cf"]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), [0.0, 2.0, np.nan])
+
+
+def test_the_least_budget_is_that_of_a_chunk_and_the_histogram() -> None:
+    x = np.random.default_rng(0).random((48, 64, 64)).astype("f4")
+    np.save("v.npy", x)
+    cf.copy(x, "v.zarr", chunks=(16, 64, 64), device="cpu")
+    least, chunk = {}, 4 * 16 * 64 * 64
+    for path in ("v.npy", "v.zarr"):
+        with pytest.raises(BudgetError) as caught:
+            stats.statistics(cf.open(path), budget="1kB", device="cpu")
+        least[path], said = caught.value.smallest, str(caught.value)
+    assert least["v.npy"] < 100_000  # two counts of 1024 bins, while blocks are merged
+    assert least["v.zarr"] < 2 * chunk + 200_000  # one that is encoded, and decoded
+    assert "hold chunks while they are decoded or encoded" in said

@@ -114,9 +114,9 @@ def test_a_directory_without_metadata_says_what_it_holds(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "one", "joined"),
     [
-        ("a.h5", "steps/a.h5:/name", "chunkflow.stack([path + ':/name' for path in sorted(glob.glob('steps/*.h5'))])"),
-        ("a.nc", "steps/a.nc:/name", "chunkflow.stack([path + ':/name' for path in sorted(glob.glob('steps/*.nc'))])"),
-        ("a.npy", "steps/a.npy", "chunkflow.stack([path for path in sorted(glob.glob('steps/*.npy'))])"),
+        ("a.h5", "steps/a.h5:/name", "open(path + ':/name') for path in sorted(glob.glob('steps/*.h5'))"),
+        ("a.nc", "steps/a.nc:/name", "open(path + ':/name') for path in sorted(glob.glob('steps/*.nc'))"),
+        ("a.npy", "steps/a.npy", "open(path) for path in sorted(glob.glob('steps/*.npy'))"),
     ],
 )
 def test_of_a_directory_of_files_the_line_is_named_that_opens_them(
@@ -127,7 +127,7 @@ def test_of_a_directory_of_files_the_line_is_named_that_opens_them(
     Path("steps", name).touch()
     with pytest.raises(ArgumentError) as caught:
         open_source("steps")
-    assert f"(it holds {name!r}: one is {one!r}; {joined} joins them)" in str(caught.value)
+    assert f"(it holds {name!r}: one is {one!r}; chunkflow.stack([chunkflow.{joined}]) joins them)" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["result", "result.csv", "result.tif"])

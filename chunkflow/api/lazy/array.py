@@ -247,7 +247,9 @@ class Array(InPlace, Collection):
     def _unasked(self, **options: Any) -> np.ndarray:
         """Its elements, for what needs them at once."""
         asks = "because NumPy, an index or another library asks for an array"
-        check_unasked(repr(self), self.nbytes, f"{asks}: compute() does so, to_zarr() and to_npy() store it")
+        instead = "a function of another library, as a filter of SciPy's, runs in chunkflow.map or map_overlap"
+        why = f"{asks}: compute() does so, to_zarr() and to_npy() store it, and {instead}"
+        check_unasked(repr(self), self.nbytes, why)
         return np.asarray(self.compute(**options))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -83,7 +83,9 @@ def stack(
     Parameters
     ----------
     arrays : list or tuple
-        Sources, as for `chunkflow.map`, or numbers and lists of them.
+        Sources, as for `chunkflow.map`, or numbers and lists of them. Of opened ones, as in
+        ``cf.stack([cf.open(frame) for frame in memmaps])``, the result is an expression, which copies nothing; of
+        others, memmaps too, it is computed.
     axis : int
         Place of the new axis in the result.
     dtype, casting

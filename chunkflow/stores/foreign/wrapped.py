@@ -48,9 +48,9 @@ def decoding_of(array: Any) -> str:
     for layer in reversed(layers(array)):
         function = getattr(layer, "func", None)
         given |= function.keywords if isinstance(function, partial) else {}
-    missing = {"_FillValue": value for value in given.get("encoded_fill_values", ())}
-    said = {key: given[key] for key in ("scale_factor", "add_offset") if given.get(key) is not None} | missing
-    return ", ".join(f"{key}={value}" for key, value in said.items())
+    said = [(key, given[key]) for key in ("scale_factor", "add_offset") if given.get(key) is not None]
+    said += [("_FillValue", value) for value in given.get("encoded_fill_values", ())]
+    return ", ".join(f"{key}={value}" for key, value in said)
 
 
 def instead_of(array: Any) -> str:
