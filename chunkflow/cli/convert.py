@@ -23,7 +23,7 @@ from chunkflow.cli.common import (
 from chunkflow.errors import CodingWarning
 
 TEXT = """\
-The end of DST says its format: .zarr, .npy, .h5. Attributes and names of dimensions stay from zarr to zarr.
+The end of DST says its format: .zarr, .npy, .h5, .tif. Attributes and names of dimensions stay from zarr to zarr.
 A dataset of an HDF5 file is file.h5:/name; file.h5 alone is its only dataset as SRC, and /data as DST. tifffile reads
 TIFF, also many files of one stack ("frames/*.tif"), and xarray netCDF 3 (file.nc:name), where they are installed.
 

@@ -227,8 +227,7 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     block, budget, reserve = _grid.fit(*sides, problem.order, 1), problem.budget, problem.reserve
     smallest = _least(problem, block)
     least = plan_of(replace(problem, budget=smallest), block, min(problem.machine.depths))
-    coding = least.memory.staging
-    mostly = not problem.machine.staged and 2 * coding > smallest
+    coding = 0 if problem.machine.staged else least.memory.staging
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
     arrays = listed([f"{s.name} {s.shape}" for s in problem.operands])
     return BudgetError(

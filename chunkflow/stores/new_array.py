@@ -30,10 +30,11 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "hdf5": ("chunks", "compressors", "filters", "fill_value", "attributes", "dimension_names"),
     "npy": ("order",),
+    "tiff": (),
 }
 """What may be said of a new array, by formats."""
 
-NAMES = {"zarr": "zarr", "hdf5": "HDF5", "npy": ".npy"}
+NAMES = {"zarr": "zarr", "hdf5": "HDF5", "npy": ".npy", "tiff": "TIFF"}
 """What formats are called."""
 
 
@@ -201,7 +202,7 @@ class NewArray:
                 others = " and ".join(NAMES[other] for other, has in OPTIONS.items() if option in has)
                 raise ArgumentError(
                     f"{option}= is for {others}, and the output {name} is in the format {NAMES[format]}, which takes "
-                    f"{', '.join(f'{taken}=' for taken in OPTIONS[format])}"
+                    f"{', '.join(f'{taken}=' for taken in OPTIONS[format]) or 'none'}"
                 )
 
     def check_shape(self, shape: Shape, name: str) -> None:

@@ -135,10 +135,9 @@ def _refuse_device_array(obj: object) -> NoReturn:
     )
 
 
-def _refuse_tiff(path: str, **_: Any) -> NoReturn:
+def _refuse_netcdf3(path: str, **_: Any) -> NoReturn:
     raise ArgumentError(
-        f"the output {os.path.abspath(path)}: TIFF is a format that is read and not written here. End it in .npy, "
-        ".zarr or .h5"
+        f"the output {path}: netCDF 3 is read and not written here. Write a .nc of HDF5, as 'x.nc:/name'"
     )
 
 
@@ -218,14 +217,15 @@ FORMATS = (
         holds=lambda path: bool(tiff_files(path)),
         source=at("chunkflow.stores.zarr.tiff:open_tiff"),
         takes=lambda path: path.lower().endswith(TIFF),
-        target=_refuse_tiff,
+        target=at("chunkflow.stores.file.tiff:TiffTarget"),
         package="tifffile",
+        name="tiff",
     ),
     Format(
         holds=lambda path: netcdf3_parts(path) is not None,
         source=at("chunkflow.stores.foreign.netcdf3:open_netcdf3"),
         takes=lambda path: False,
-        target=_refuse_tiff,
+        target=_refuse_netcdf3,
         package="xarray",
     ),
     Format(
@@ -248,7 +248,7 @@ def open_source(obj: Any) -> Source:
     ----------
     obj : numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset, xarray.DataArray or array-like object
         An array in memory or mapped from a file; the path of a ``.npy`` file or of a zarr array
-        (a group's member too: ``"sim.zarr/u"``) or of an HDF5 dataset (``"sim.h5:/fields/u"``, or ``"sim.h5"`` where
+        (a group's member too: ``"sim.zarr/u"``), of a TIFF file, or of an HDF5 dataset (``"sim.h5:/fields/u"``, or ``"sim.h5"`` where
         the file holds no other; the file's name may end otherwise); the URL of a zarr array; or any object with
         ``shape``, ``dtype`` and basic slicing.
 
@@ -379,7 +379,7 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     Parameters
     ----------
     out : None, numpy.ndarray, str, os.PathLike, NewArray, ExistingArray, zarr.Array, h5py.Dataset or array-like object
-        None for a new array in host memory; a path ending in ``.npy`` or ``.zarr``, one inside such a zarr
+        None for a new array in host memory; a path ending in ``.npy``, ``.zarr`` or ``.tif``, one inside such a zarr
         group (``"result.zarr/speed"``), or one of an HDF5 dataset (``"result.h5:/speed"``; ``"result.h5"`` means
         ``"result.h5:/data"``), for a new array there; a URL, for a new zarr array there; an `NewArray`, which
         says more of it; an array to write into, or an `ExistingArray`, which says of which part of one, or its end.
@@ -412,8 +412,8 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
                 return each.target(path, overwrite=overwrite)
         wrong = at("chunkflow.stores.advice:misplaced")(path)
         raise ArgumentError(
-            f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a "
-            f"member of a zarr group or of an HDF5 file ('result.h5:/name'), or give its format, as "
+            f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr, .h5 or .tif, or "
+            f"name a member of a zarr group or of an HDF5 file ('result.h5:/name'), or give its format, as "
             f"chunkflow.NewArray(path, format='zarr'){wrong}"
         )
     for kind in KINDS:

@@ -160,6 +160,9 @@ def test_tiff(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["run", "a.max(axis=0)", path, "x.npy", "--overwrite"]) == 0
         np.testing.assert_array_equal(np.load("x.npy"), x[2])
     assert main(["copy", "plain.tif", "x.zarr", "--overwrite", "--resume"]) == 0
+    assert main(["copy", "x.zarr", "y.tif"]) == 0
+    np.testing.assert_array_equal(tifffile.imread("y.tif"), x)
+    assert main(["copy", "x.zarr", "y.tif", "--overwrite", "--chunks", "1,16,16"]) == 2
     capsys.readouterr()
     assert main(["copy", "none*.tif", "x.zarr", "--overwrite"]) == 2
     assert "none*.tif: no file matches the pattern" in refused(capsys)

@@ -488,7 +488,7 @@ CASES = {
     "input of another kind": Case(VALUE, ValueError, (__file__, ".npy"), __file__),
     "input URL": Case(VALUE, ValueError, ("none://host/x.zarr", "Protocol not known"), "none://host/x.zarr"),
     "output directory": Case(VALUE, ValueError, ("/nowhere",), out="/nowhere/y.npy"),
-    "output format": Case(VALUE, ValueError, ("y.tiff", ".npy"), out="y.tiff"),
+    "output format": Case(VALUE, ValueError, ("y.png", ".npy"), out="y.png"),
     "output twice": Case(VALUE, ValueError, ("y.npy", "twice"), out=("y.npy", "./y.npy")),
 }
 

@@ -130,7 +130,7 @@ def test_of_a_directory_of_files_the_line_is_named_that_opens_them(
     assert f"(it holds {name!r}: one is {one!r}; chunkflow.stack([chunkflow.{joined}]) joins them)" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["result", "result.csv", "result.tif"])
+@pytest.mark.parametrize("name", ["result", "result.csv", "result.png"])
 def test_an_output_of_unknown_format_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArgumentError, match="format"):
         open_target(tmp_path / name)
