@@ -248,9 +248,9 @@ def open_source(obj: Any) -> Source:
     ----------
     obj : numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset, xarray.DataArray or array-like object
         An array in memory or mapped from a file; the path of a ``.npy`` file or of a zarr array
-        (a group's member too: ``"sim.zarr/u"``), of a TIFF file, or of an HDF5 dataset (``"sim.h5:/fields/u"``, or ``"sim.h5"`` where
-        the file holds no other; the file's name may end otherwise); the URL of a zarr array; or any object with
-        ``shape``, ``dtype`` and basic slicing.
+        (a group's member too: ``"sim.zarr/u"``), of a TIFF file, or of an HDF5 dataset (``"sim.h5:/fields/u"``, or
+        ``"sim.h5"`` where the file holds no other; the file's name may end otherwise); the URL of a zarr array; or any
+        object with ``shape``, ``dtype`` and basic slicing.
 
     Raises
     ------

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 from support.positions import full_disk
 
 import chunkflow as cf
@@ -35,12 +36,8 @@ class TestTiffSink(PathSinkContract):
 
 
 def by_pillow(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    images: Any = pytest.importorskip("PIL.Image")
-    with images.open(path) as image:
-        pages = []
-        for number in range(image.n_frames):
-            image.seek(number)
-            pages.append(np.asarray(image))
+    with Image.open(path) as image:  # matplotlib brings it
+        pages = [np.array(page) for page in ImageSequence.Iterator(image)]
     return np.reshape(pages, shape)
 
 
