@@ -471,10 +471,9 @@ class PathSinkContract(SinkContract):
 
     def stored(self, tmp_path: Path) -> np.ndarray:
         """What lies where the target will be."""
-        source = open_source(self.at(tmp_path))
-        out = np.empty(source.spec.shape, source.spec.dtype)
-        source.read(whole(out.shape), out)
-        source.close()
+        with closing(open_source(self.at(tmp_path))) as source:
+            out = np.empty(source.spec.shape, source.spec.dtype)
+            source.read(whole(out.shape), out)
         return out
 
     def test_it_appears_when_it_is_complete(self, tmp_path: Path) -> None:

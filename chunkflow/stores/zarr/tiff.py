@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +28,19 @@ def open_tiff(path: str) -> Source:
     """
     files = tiff_files(path)
     tifffile, several = importlib.import_module("tifffile"), files != [path]
-    with suppress(Exception):  # uncompressed, and in one piece
-        if not several:
-            return ndarray_source(tifffile.memmap(path, mode="r"))
     try:
-        store = tifffile.imread(files, aszarr=True) if several else tifffile.imread(path, aszarr=True, level=0)
-        return TiffSource(path, files, store)
+        with ExitStack() as stack:
+            if several:
+                store = stack.enter_context(closing(tifffile.imread(files, aszarr=True)))
+            else:
+                file = stack.enter_context(open(path, "rb"))  # tifffile leaves one open that is damaged
+                found = stack.enter_context(tifffile.TiffFile(file))
+                with suppress(Exception):  # uncompressed, and in one piece
+                    return ndarray_source(tifffile.memmap(path, mode="r"))
+                store = found.aszarr(level=0)
+            source = TiffSource(path, files, store)
+            source.opened = stack.pop_all()
+        return source
     except Exception as error:  # of tifffile's, and of its decoders'
         raise ReadError(f"tifffile cannot read {path}: {type(error).__name__}: {error}", path=path) from error
 
@@ -41,8 +48,9 @@ def open_tiff(path: str) -> Source:
 class TiffSource(ZarrSource):
     """A store of tifffile's, which reads and decodes what is asked for."""
 
+    opened: ExitStack
+
     def __init__(self, path: str, files: list[str], store: Any) -> None:
-        self._files = store
         name = os.path.abspath(path)
         super().__init__(zarr.open_array(store, mode="r"), Guard.of_files(name, *map(os.path.abspath, files)))
         self.spec = replace(self.spec, name=name)
@@ -50,4 +58,4 @@ class TiffSource(ZarrSource):
     def close(self) -> None:
         """See `Source.close`."""
         super().close()
-        self._files.close()
+        self.opened.close()
