@@ -228,13 +228,14 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     smallest = _least(problem, block)
     least = plan_of(replace(problem, budget=smallest), block, min(problem.machine.depths))
     coding = 0 if problem.machine.staged else least.memory.staging
+    held = f"; {format_bytes(coding)} of it hold chunks while they are decoded or encoded"
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
     arrays = listed([f"{s.name} {s.shape}" for s in problem.operands])
     return BudgetError(
         f"the smallest block takes {format_bytes(smallest)}, with all that is computed from it, and the budget is "
         f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
         + (f", of which {format_bytes(reserve)} {whose}" if reserve else "")
-        + (f"; {format_bytes(coding)} of it hold chunks while they are decoded or encoded" if mostly else "")
+        + (held if 2 * coding > smallest else "")
         + "".join(
             f"; blocks hold whole chunks {s.chunks} of {s.name}"
             for s in problem.outputs
