@@ -37,8 +37,8 @@ def np_sqrt(block: Any) -> Any:
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a budget that is too small": (
         lambda: cf.mean("a.zarr", axis=0, budget="100kB", **CPU),
-        r"block takes \S+ kB, .* budget is 100.00 kB .* raise budget= to at least \d+; \S+ kB of it hold chunks .*\. The block is of "
-        r"\S+a\.zarr \(64, 48, 32\)$",
+        r"block takes \S+ kB, .* budget is 100.00 kB .* raise budget= to at least \d+; \S+ kB of it hold chunks .*\. "
+        r"The block is of \S+a\.zarr \(64, 48, 32\)$",
     ),
     "a keyword of another operation": (
         lambda: cf.map(np_sqrt, "a.npy", boundary="nearest", depth=1, **CPU),

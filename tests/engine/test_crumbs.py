@@ -114,7 +114,8 @@ def test_a_refusal_says_what_the_named_budget_costs_and_a_larger_one(stored: str
     with pytest.raises(cf.BudgetError) as caught:
         cf.mean(stored, axis=0, budget="100kB", device="cpu")
     found = re.search(
-        r"at least (\d+); \S+ kB of it hold chunks [a-z ]+\. With \S+ kB ([\d,]+) blocks read (\S+ [MG]B) of arrays of 1.28 MB, "
+        r"at least (\d+); \S+ kB of it hold chunks [a-z ]+\. "
+        r"With \S+ kB ([\d,]+) blocks read (\S+ [MG]B) of arrays of 1.28 MB, "
         r"with (\S+ MB) ([\d,]+) blocks? reads? (\S+ MB)\. The block is of \S+x.zarr \(200, 40, 40\)$",
         str(caught.value),
     )
