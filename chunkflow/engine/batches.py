@@ -118,15 +118,15 @@ def run_batches(this: LivePass, options: Options, watch: Trace) -> LiveResults:
     batches = _Batches(this, replace(options, budget=_fixed(options.budget, limit)), watch, run, axis, device, kept)
     if not is_empty:
         batches.open(rows)
-    rows = batches.rows(rows)
+    rows, unit = batches.rows(rows)
     live.begin()
     try:
-        taken = live.take(rows)
+        taken = live.take(rows, unit)
         if is_empty or not len(taken):
             return _of_nothing(this, options, watch, taken)
         while len(taken):
             batches.run(taken)
-            taken = live.take(rows)
+            taken = live.take(rows, unit)
         return LiveResults(batches.results(), run.is_tuple, run.plan.outputs, run.dtypes)
     except BaseException:
         batches.abort()
@@ -160,8 +160,11 @@ class _Batches:
         self._last: Declared | None = None
         self._made = Complete([])
 
-    def rows(self, most: int) -> int:
-        """Rows of a batch: whole blocks of the function's, and whole chunks of the outputs that it has room for."""
+    def rows(self, most: int) -> tuple[int, int]:
+        """Rows of a batch, and what they are a multiple of.
+
+        A batch has whole blocks of the function's, and whole chunks of the outputs that it has room for.
+        """
         lengths = (
             [] if self._options.chunks is None else chunking.lengths(self._options.chunks, len(self._specs[0].shape))
         )
@@ -175,7 +178,7 @@ class _Batches:
         unit = math.lcm(*blocks)
         for rows in chunks:  # of several outputs, whose chunks may have no common multiple that is short
             unit = both if (both := math.lcm(unit, rows)) <= most else unit
-        return max(unit, most // unit * unit)
+        return max(unit, most // unit * unit), unit
 
     def _asked(self, number: int) -> Sequence[Any]:
         """The chunks that are asked for a growing output: a batch has whole ones, so that none is cut at its end."""

@@ -36,6 +36,9 @@ CHUNK = 1 << 20
 """Bytes of a new output's chunks, about, where nothing else says how long they are."""
 
 
+ENOUGH = 2
+"""A slab is computed by itself, and not copied behind others, if it has one part in so many of a batch."""
+
 COPYING = 8
 """Most threads that put slabs together."""
 
@@ -149,8 +152,10 @@ class Live:
             self._first = self._fetch()
         return self._first
 
-    def take(self, rows: int) -> np.ndarray:
-        """The next rows: fewer at the end. They hold until the next call.
+    def take(self, rows: int, unit: int = 1) -> np.ndarray:
+        """The next rows: fewer at the end, and so many of a slab that it is not worth copying for more.
+
+        They are a multiple of `unit` but at the end, and hold until the next call.
 
         Raises
         ------
@@ -160,9 +165,13 @@ class Live:
         if self.length is not None:
             rows = min(rows, self.length - self._taken)
         slab = self._next() if rows else None
-        if slab is None or len(slab) >= rows:
-            found = np.empty((0, *self.spec.shape[1:]), self.dtype) if slab is None else slab[:rows]
-            self._left = None if slab is None or len(slab) == rows else slab[rows:]
+        whole = min(rows, 0 if slab is None else len(slab) // unit * unit)
+        is_last = slab is None
+        if slab is None:
+            found = np.empty((0, *self.spec.shape[1:]), self.dtype)
+        elif whole == rows or (self.batch is None and ENOUGH * whole >= rows):
+            found = slab[:whole]
+            self._left = None if len(slab) == whole else slab[whole:]
         else:
             if self._buffer is None or len(self._buffer) < rows:
                 self._buffer = np.empty((rows, *slab.shape[1:]), slab.dtype)
@@ -174,8 +183,9 @@ class Live:
                 self._left = slab[taken:] if taken < len(slab) else None
                 slab = self._next() if filled < rows else None
             found = self._buffer[:filled]
+            is_last = filled < rows
         self._taken += len(found)
-        self._check_length(len(found) < rows)
+        self._check_length(is_last)
         return found
 
     def _next(self) -> np.ndarray | None:

@@ -489,3 +489,41 @@ def test_tasks_and_masks_are_refused() -> None:
             call()
     with pytest.raises(UnsupportedError, match=r"length of the live source is not known"):
         np.nonzero(x)
+
+
+# -- How rows are taken ----------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_rows_are_taken_in_order_and_slabs_of_half_a_batch_where_they_lie(
+    sides: list[int], most: int, unit: int, is_known: bool
+) -> None:
+    slabs = np.split(array(sum(sides)), np.cumsum(sides)[:-1])
+    rows = max(1, most // unit) * unit
+    live = cf.live(iter(slabs), length=sum(sides) if is_known else None)
+    live.begin()
+    found = []
+    while len(taken := live.take(rows, unit)):
+        assert len(taken) <= rows
+        if sum(map(len, found)) + len(taken) < sum(sides):
+            assert len(taken) % unit == 0
+            assert 2 * len(taken) >= rows
+        found.append(taken.copy())
+    np.testing.assert_array_equal(np.concatenate(found), array(sum(sides)))
+
+
+def test_a_slab_of_half_a_batch_is_not_copied() -> None:
+    x = array(12)
+    live = cf.live(iter([x[:5], x[5:7], x[7:]]))
+    live.begin()
+    first, second, third = (live.take(8, 2).copy() if i == 1 else live.take(8, 2) for i in range(3))
+    assert [len(first), len(second), len(third)] == [4, 8, 0]
+    assert np.shares_memory(first, x)
+    live = cf.live(iter([x[:5], x[5:7], x[7:]]), batch=6)
+    live.begin()
+    assert [len(live.take(6)), len(live.take(6))] == [6, 6], "as many as was said"
