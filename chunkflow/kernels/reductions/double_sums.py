@@ -48,8 +48,12 @@ def summed(x: np.ndarray, axes: Axes) -> np.ndarray | None:
     >>> found is None or (found.shape, float(found.sum())) == ((1, 256), 16384.0)  # None where nothing was compiled
     True
     """
-    found = _found(x, axes, [_ITSELF]) if x.dtype == np.dtype("f4") else None
-    return None if found is None else found[0]
+    if x.dtype == np.dtype("c8"):
+        return _complex(x, axes)
+    if x.dtype != np.dtype("f4"):
+        return None
+    found = _found(x, axes, [_ITSELF])
+    return found[0] if found is not None else _apart(x, axes)
 
 
 def centred(x: np.ndarray, means: np.ndarray, axes: Axes, *, off: bool) -> list[np.ndarray] | None:
@@ -104,13 +108,19 @@ class Layout:
         return whole.reshape([1 if a in axes else x.shape[a] for a in self.order]).transpose(np.argsort(self.order))
 
 
-def layout_of(x: np.ndarray, axes: Axes, words: int = 1) -> Layout | None:
-    """How a block lies; None if its sums are left to NumPy. Each result has `words` of eight bytes."""
+def layout_of(x: np.ndarray, axes: Axes, words: int = 1, *, apart: bool = False) -> Layout | None:
+    """How a block lies; None if its sums are left to NumPy. Each result has `words` of eight bytes.
+
+    Elements of a row lie side by side, or `apart` if rows are reduced.
+    """
     if loops is None or x.size < LEAST or not axes or not x.flags.aligned:
         return None
     order = sorted(range(x.ndim), key=lambda a: (x.shape[a] > 1, -x.strides[a]))
     groups = _groups(x, axes, order)
-    if not groups or groups[-1].stride != x.itemsize or any(group.stride <= 0 for group in groups):
+    if not groups or any(group.stride <= 0 for group in groups):
+        return None
+    step, rest = divmod(groups[-1].stride, x.itemsize)
+    if rest or (step != 1 and not (apart and groups[-1].reduced)):
         return None
     *lead, last = groups
     if last.length < SHORT or not (last.reduced or (lead and lead[-1].reduced)):
@@ -142,6 +152,33 @@ def _found(x: np.ndarray, axes: Axes, what: list[int], means: np.ndarray | None 
             loops.add(one, x.itemsize, layout.along, *call, to, mean)
         found.append(layout.placed(sums, x, axes))
     return found
+
+
+def _apart(x: np.ndarray, axes: Axes) -> np.ndarray | None:
+    """Sums along rows whose elements do not lie side by side."""
+    layout = layout_of(x, axes, apart=True)
+    if layout is None or loops is None:
+        return None
+    step = min(x.strides[a] for a in axes if x.shape[a] > 1) // x.itemsize
+    sums = np.empty(layout.held)
+    for place, call in layout.calls(x):
+        loops.add_rows(step, *call, sums.ctypes.data + place)
+    return layout.placed(sums, x, axes)
+
+
+def _complex(x: np.ndarray, axes: Axes) -> np.ndarray | None:
+    """Sums of complex numbers, part by part: those of columns are sums of twice as many."""
+    layout = layout_of(x, axes, words=2)
+    if layout is None or loops is None:
+        return None
+    sums = np.empty(layout.held, "c16")
+    for place, (*sides, length) in layout.calls(x):
+        to = sums.ctypes.data + 2 * place
+        if layout.along:
+            loops.add_rows(0, *sides, length, to)
+        else:
+            loops.add(_ITSELF, 4, False, *sides, 2 * length, to, 0)
+    return layout.placed(sums, x, axes)
 
 
 def _groups(x: np.ndarray, axes: Axes, order: list[int]) -> list[_Group]:

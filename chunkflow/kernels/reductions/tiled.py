@@ -44,7 +44,8 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
         if name in ("fmin", "fmax"):
             return _beside_nan(name[1:], x, axes)
         return getattr(np, name)(_along_one(name, x, axes, given), axis=axes, keepdims=True, **given)
-    if name == "sum" and dtype == np.dtype("f8") and (found := double_sums.summed(x, axes)) is not None:
+    in_double = dtype == (np.dtype("c16") if x.dtype.kind == "c" else np.dtype("f8"))
+    if name == "sum" and in_double and (found := double_sums.summed(x, axes)) is not None:
         return found
     ufunc = UFUNCS[name]
     order = _memory_order(x)

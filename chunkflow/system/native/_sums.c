@@ -17,10 +17,10 @@
 
 enum { LANES = 16, RUN = 1024, TILE = 4096 };  /* elements; a tile of sums stays in the first cache or the second */
 
-static double folded(double *v) {
-    for (int half = LANES / 2; half; half /= 2)
+/* Lanes added up to as many as are wanted: one, or two of real and imaginary parts. */
+static inline void fold(double *v, int wanted) {
+    for (int half = LANES / 2; half >= wanted; half /= 2)
         for (int i = 0; i < half; i++) v[i] += v[i + half];
-    return v[0];
 }
 
 /* What is added of an element. */
@@ -28,41 +28,45 @@ static double folded(double *v) {
 #define OFF(x, mean) ((x) - (mean))
 #define SQUARE(x, mean) (((x) - (mean)) * ((x) - (mean)))
 
-/* Sums of rows of n elements at a distance of `stride` bytes; each may have a mean. Runs are added as in W. Kahan,
- * "Further remarks on reducing truncation errors", Communications of the ACM 8, 1965; what is infinite, plainly. */
-#define ROWS(NAME, T, TERM)                                                                                            \
-    static void rows_##NAME(const char *at, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, double *out,                \
-                            const double *means) {                                                                     \
-        for (ptrdiff_t row = 0; row < rows; row++, at += stride) {                                                     \
+/* Sums of rows of n elements at a distance of `stride` bytes, with a step of STEP elements in a row; each may have a
+ * mean. Of PARTS of a complex number each has its own sum. Runs are added as in W. Kahan, "Further remarks on reducing
+ * truncation errors", Communications of the ACM 8, 1965; what is infinite, plainly. */
+#define ROWS(NAME, T, TERM, PARTS, STEP)                                                                               \
+    static void rows_##NAME(const char *at, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t step,             \
+                            double *out, const double *means) {                                                        \
+        for (ptrdiff_t row = 0; row < rows; row++, at += stride, out += PARTS) {                                       \
             const T *x = (const T *)at;                                                                                \
-            double total = 0, lost = 0, plain = 0, mean = means ? means[row] : 0;                                      \
-            (void)mean;                                                                                                \
-            for (ptrdiff_t left = n; left > 0; left -= RUN, x += RUN) {                                                \
+            double total[PARTS] = {0}, lost[PARTS] = {0}, plain[PARTS] = {0}, mean = means ? means[row] : 0;           \
+            (void)mean, (void)step;                                                                                    \
+            for (ptrdiff_t left = n * PARTS; left > 0; left -= RUN, x += RUN * (STEP)) {                               \
                 ptrdiff_t number = left < RUN ? left : RUN, i = 0;                                                     \
                 double sums[LANES] = {0};                                                                              \
                 for (; i + LANES <= number; i += LANES)                                                                \
-                    for (int k = 0; k < LANES; k++) sums[k] += TERM(x[i + k], mean);                                   \
-                for (int k = 0; i < number; i++, k++) sums[k] += TERM(x[i], mean);                                     \
-                double more = folded(sums), kept = more - lost, next = total + kept;                                   \
-                plain += more;                                                                                         \
-                lost = (next - total) - kept;                                                                          \
-                total = next;                                                                                          \
+                    for (int k = 0; k < LANES; k++) sums[k] += TERM(x[(i + k) * (STEP)], mean);                        \
+                for (int k = 0; i < number; i++, k++) sums[k] += TERM(x[i * (STEP)], mean);                            \
+                fold(sums, PARTS);                                                                                     \
+                for (int p = 0; p < PARTS; p++) {                                                                      \
+                    double kept = sums[p] - lost[p], next = total[p] + kept;                                           \
+                    plain[p] += sums[p];                                                                               \
+                    lost[p] = (next - total[p]) - kept;                                                                \
+                    total[p] = next;                                                                                   \
+                }                                                                                                      \
             }                                                                                                          \
-            out[row] = isfinite(total) ? total : plain;                                                                \
+            for (int p = 0; p < PARTS; p++) out[p] = isfinite(total[p]) ? total[p] : plain[p];                         \
         }                                                                                                              \
     }
 
 /* Rows of n elements, added to one another; each of the sums may have a mean. */
 #define COLUMNS(NAME, T, TERM)                                                                                         \
-    static void columns_##NAME(const char *at, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, double *out,             \
-                               const double *means) {                                                                  \
+    static void columns_##NAME(const char *at, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t step,          \
+                               double *out, const double *means) {                                                     \
         for (ptrdiff_t begin = 0; begin < n; begin += TILE) {                                                          \
             ptrdiff_t number = n - begin < TILE ? n - begin : TILE, row = 0;                                           \
             double *restrict sums = out + begin;                                                                       \
             const double *restrict mean = means ? means + begin : means;                                               \
             const char *here = at + begin * (ptrdiff_t)sizeof(T);                                                      \
             for (ptrdiff_t k = 0; k < number; k++) sums[k] = 0;                                                        \
-            (void)mean;                                                                                                \
+            (void)mean, (void)step;                                                                                    \
             for (; row + 4 <= rows; row += 4) {                                                                        \
                 const T *restrict a = (const T *)(here + row * stride), *restrict b = (const T *)((char *)a + stride); \
                 const T *restrict c = (const T *)((char *)b + stride), *restrict d = (const T *)((char *)c + stride);  \
@@ -77,7 +81,7 @@ static double folded(double *v) {
         }                                                                                                              \
     }
 
-#define BOTH(NAME, T, TERM) ROWS(NAME, T, TERM) COLUMNS(NAME, T, TERM)
+#define BOTH(NAME, T, TERM) ROWS(NAME, T, TERM, 1, 1) COLUMNS(NAME, T, TERM)
 
 BOTH(floats, float, ITSELF)
 BOTH(floats_off, float, OFF)
@@ -85,8 +89,10 @@ BOTH(floats_squared, float, SQUARE)
 BOTH(doubles, double, ITSELF)
 BOTH(doubles_off, double, OFF)
 BOTH(doubles_squared, double, SQUARE)
+ROWS(pairs, float, ITSELF, 2, 1)
+ROWS(apart, float, ITSELF, 1, step)
 
-typedef void (*Sums)(const char *, ptrdiff_t, ptrdiff_t, ptrdiff_t, double *, const double *);
+typedef void (*Sums)(const char *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, double *, const double *);
 
 /* By what is added, the size of elements, and whether rows are summed or added to one another. */
 static const Sums loops[3][2][2] = {
@@ -111,8 +117,21 @@ static PyObject *py_add(PyObject *self, PyObject *args) {
     int64_t step = (along ? rows : n) * sizeof(double);
     Py_BEGIN_ALLOW_THREADS
     for (int64_t i = 0; i < planes; i++)
-        loop((const char *)(intptr_t)(at + i * pitch), rows, stride, n, (double *)(intptr_t)(out + i * step),
+        loop((const char *)(intptr_t)(at + i * pitch), rows, stride, n, 1, (double *)(intptr_t)(out + i * step),
              means ? (const double *)(intptr_t)(means + i * step) : NULL);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* Step of a row's elements, or 0 if they are complex; address, planes and their distance, rows and theirs, elements of a
+ * row; and the sums. */
+static PyObject *py_add_rows(PyObject *self, PyObject *args) {
+    long long apart, at, planes, pitch, rows, stride, n, out;
+    if (!PyArg_ParseTuple(args, "LLLLLLLL", &apart, &at, &planes, &pitch, &rows, &stride, &n, &out)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t i = 0; i < planes; i++)
+        (apart ? rows_apart : rows_pairs)((const char *)(intptr_t)(at + i * pitch), rows, stride, n, apart,
+                                          (double *)(intptr_t)out + i * rows * (apart ? 1 : 2), NULL);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -208,6 +227,7 @@ static PyObject *py_divide(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"add", py_add, METH_VARARGS, "Sums along rows, or of rows; of elements, or of differences and squares from means."},
+    {"add_rows", py_add_rows, METH_VARARGS, "Sums along rows of float32 with a step, or of complex64."},
     {"add_exactly", py_add_exactly, METH_VARARGS, "Sums of counts of time, of their upper halves, and their number."},
     {"divide", py_divide, METH_VARARGS, "Quotients of such sums and their numbers, none of which is zero."},
     {NULL, NULL, 0, NULL},
