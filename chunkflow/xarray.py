@@ -9,8 +9,11 @@ array([1.5, 4. ])
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
+import inspect
 import math
+import os
+import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -19,8 +22,9 @@ import numpy as np
 
 import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
-from chunkflow.errors import ResultTypeError, UnsupportedError
-from chunkflow.graph.nodes import SourceNode
+from chunkflow.core.settings import temporary_directory
+from chunkflow.errors import BudgetError, ResultTypeError, UnsupportedError
+from chunkflow.graph.nodes import SourceNode, node_of
 from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.kernels.statistics.ranks import ranked
 from chunkflow.stores.registry import instance_of
@@ -28,6 +32,7 @@ from chunkflow.system.optional import missing
 
 try:
     import xarray
+    from xarray import conventions
     from xarray.computation import computation, fit
     from xarray.computation.rolling import DataArrayRolling
     from xarray.core import dtypes, duck_array_ops, variable
@@ -289,6 +294,59 @@ def _given_to_dask(theirs: Any, manager: Any, data: Any, chunks: Any, **kwargs: 
     if isinstance(data, chunkflow.Array):
         return data.to_dask().rechunk(chunks)
     return theirs(manager, data, chunks, **kwargs)
+
+
+def _writers() -> Any:
+    """Xarray's module with the function that writes zarr, which older versions have elsewhere."""
+    found = importlib.util.find_spec("xarray.backends.writers")
+    return importlib.import_module("xarray.backends.api" if found is None else "xarray.backends.writers")
+
+
+@_taught(_writers(), "to_zarr")
+def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> Any:
+    """Of a dataset with expressions: with chunks that fit the budget, refused before xarray makes or empties a store.
+
+    A block of chunkflow's has whole chunks, whatever they are: they need not lie in those that xarray supposes.
+    """
+    given = inspect.signature(theirs).bind(dataset, *args, **kwargs).arguments
+    found = {name: v for name, v in dataset.variables.items() if isinstance(v._data, chunkflow.Array) and v.size}
+    if not found:
+        return theirs(dataset, *args, **kwargs)
+    if given.get("mode") not in (None, "w", "w-") or given.get("append_dim") or given.get("region"):
+        others = any(v.chunks is not None for name, v in dataset.variables.items() if name not in found)
+        return theirs(**{**given, "safe_chunks": given.get("safe_chunks", True) and others})  # arrays have their chunks
+    encoding = dict(given.get("encoding") or {})
+    for name, v in found.items():
+        v = v.copy(deep=False)
+        v.encoding = {**v.encoding, **encoding.pop(name, {})}
+        found[name] = conventions.encode_cf_variable(v, name=name)  # that once more changes nothing
+    sides = _fitting_chunks({str(name): v for name, v in found.items()}, given.get("chunkmanager_store_kwargs") or {})
+    for v, own in zip(found.values(), sides, strict=True):
+        v.encoding.pop("chunks", None)
+        v.data = ChunkedArray(node_of(v.data), own)
+    coordinates = {name: v for name, v in found.items() if name in dataset.coords}
+    dataset = dataset.assign_coords(coordinates).assign({n: v for n, v in found.items() if n not in coordinates})
+    return theirs(**{**given, "dataset": dataset, "encoding": encoding})
+
+
+def _fitting_chunks(
+    variables: Mapping[str, xarray.Variable], options: Mapping[str, Any]
+) -> list[tuple[int, ...] | None]:
+    """Chunks of zarr arrays of variables: those that their encoding says, or those that fit the budget."""
+    known = {name: options[name] for name in ("budget", "device") if name in options}
+    places = [os.path.join(temporary_directory(), f"{name}-{uuid.uuid4().hex}.zarr") for name in variables]
+    outs = [
+        chunkflow.NewArray(place, chunks=v.encoding.get("chunks") or None)
+        for place, v in zip(places, variables.values(), strict=True)
+    ]
+    try:
+        plans = chunkflow.explain(chunkflow.store, [v._data for v in variables.values()], outs, **known).plans
+    except BudgetError as error:
+        for place, name in zip(places, variables, strict=True):
+            error.args = (error.args[0].replace(place, name), *error.args[1:])
+        raise
+    planned = {spec.name: spec.chunks for plan in plans for spec in plan.outputs}
+    return [v.encoding.get("chunks") or planned.get(p) for p, v in zip(places, variables.values(), strict=True)]
 
 
 _masks: ContextVar[dict[Any, np.ndarray] | None] = ContextVar("chunkflow_masks", default=None)

@@ -160,7 +160,7 @@ def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
 class _Bytes:
     """What a bar has to know of a plan."""
 
-    bytes_in: int
+    bytes_handed: int
     bytes_out: int = 0
 
 

@@ -30,7 +30,7 @@ from chunkflow.cluster.shared_reads import Reading, meeting
 from chunkflow.cluster.tasks import Opened, Program, assemble, combine, finish, run
 from chunkflow.core.grid import Shape
 from chunkflow.core.units import format_bytes, parse_bytes
-from chunkflow.engine.budget import Budget
+from chunkflow.engine.budget import Budget, said
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.live import refuse_tasks
@@ -53,7 +53,10 @@ CARRIED = 1 << 20
 
 @dataclass(frozen=True)
 class Settings:
-    """Size of partitions, and budget and device on the workers."""
+    """Size of partitions, and budget and device on the workers.
+
+    Without a budget it is the one in force where the graph is made: workers know of no `Budget` of the client's.
+    """
 
     partition: str | int = PARTITION
     budget: Any = None
@@ -61,7 +64,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         parse_bytes(self.partition)
-        if self.budget is not None:
+        if self.budget is None:
+            object.__setattr__(self, "budget", said())
+        else:
             Budget(self.budget)  # an invalid budget is refused here, and not by every worker
 
 

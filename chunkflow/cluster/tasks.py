@@ -24,7 +24,7 @@ from chunkflow.core.nest import Along, Output
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices import resolve, within
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import Budget
+from chunkflow.engine.budget import Budget, said
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import Options
 from chunkflow.engine.prepare import prepared
@@ -285,8 +285,8 @@ def device_of(spec: Any) -> Device:
 
 
 def allowed(limit: Any, device: Device) -> Any:
-    """The budget of a task. By default, on the CPU, it is half of its worker's memory limit."""
-    worker = _worker()
+    """The budget of a task. By default it is the configuration's, or on the CPU half of its worker's memory limit."""
+    limit, worker = said() if limit is None else limit, _worker()
     most = None if worker is None or device.machine.staged else worker.memory_manager.memory_limit
     return most // 2 if limit is None and most else limit
 

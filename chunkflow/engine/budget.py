@@ -269,6 +269,20 @@ def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator
             own.close()
 
 
+def said() -> str | int | float | None:
+    """The budget of runs that are given none, as it was said: by `Budget`, or by the configuration; None by default.
+
+    >>> with Budget("4MB"):
+    ...     said()
+    '4MB'
+    """
+    shared = _current.get()
+    if shared is not None:
+        return shared._spec
+    configured: str | int | float = setting("budget")
+    return None if configured == DEFAULT else configured
+
+
 def bytes_left(budget: Budget | str | int | float | None, device: Device) -> int:
     """Bytes that a run may still take on a device."""
     with lease(budget, device) as leased:

@@ -157,6 +157,11 @@ class Plan(Printed):
         return self.estimate.seconds if self.predicted is None else self.predicted
 
     @property
+    def bytes_handed(self) -> int:
+        """Bytes of the elements that blocks are given: without what lies in the same chunks, and is read with them."""
+        return self.traffic.upload
+
+    @property
     def bytes_in(self) -> int:
         """Bytes that will be read from the sources, repeats counted."""
         return self.traffic.read

@@ -1090,3 +1090,62 @@ def test_xarrays_own_writers_have_the_budget_of_a_with_statement(stored: Any, tm
         x.to_dataset(name="y").to_zarr(tmp_path / "y.zarr", consolidated=False)
     with cf.config.set(budget="100B"), pytest.raises(errors.BudgetError, match="100 bytes"):
         x.to_zarr(tmp_path / "z.zarr", consolidated=False)
+
+
+def anomalies(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
+    """As expressions, and as xarray computes them."""
+    rng = np.random.default_rng(4)
+    x = xr.DataArray(rng.random((200, 40, 50)), dims=("time", "lat", "lon"), name="t", attrs={"units": "K"})
+    x[3, 4, 5] = np.nan
+    x.to_dataset().to_zarr(path, encoding={"t": {"chunks": (50, 20, 50)}}, consolidated=False)
+    lazy = xr.open_zarr(path, chunks={}, chunked_array_type="chunkflow", consolidated=False).t
+    return lazy - lazy.mean("time"), x - x.mean("time")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sides", "atol"),
+    [
+        ({}, None, 1e-12),
+        ({"chunks": (20, 20, 25)}, (20, 20, 25), 1e-12),
+        ({"dtype": "f4"}, None, 1e-6),
+        ({"dtype": "i2", "scale_factor": 1e-4, "_FillValue": -(1 << 15)}, None, 1e-4),
+    ],
+)
+def test_new_zarr_arrays_have_chunks_that_fit_the_budget(
+    encoding: dict[str, Any], sides: Any, atol: float, tmp_path: Path
+) -> None:
+    lazy, right = anomalies(tmp_path / "x.zarr")
+    with cf.Budget("1MB") as budget:
+        lazy.to_zarr(tmp_path / "y.zarr", encoding={"t": encoding} if encoding else None, consolidated=False)
+    found = xr.open_zarr(tmp_path / "y.zarr", consolidated=False).t
+    assert 0 < budget.peak <= 1_000_000
+    xr.testing.assert_allclose(found, right, atol=atol, rtol=0)
+    assert found.attrs == {"units": "K"}
+    chunks = zarr.open_array(tmp_path / "y.zarr" / "t").chunks
+    assert chunks == sides if sides else np.prod(chunks) * 8 < 1_000_000
+    # Into arrays that are there: their chunks are not the ones of the expression.
+    with cf.Budget("1MB"):
+        (lazy + 1).to_zarr(tmp_path / "y.zarr", mode="a", consolidated=False)
+        (lazy + 2).isel(time=slice(3, 50)).to_zarr(
+            tmp_path / "y.zarr",
+            region={"time": slice(3, 50), "lat": slice(None), "lon": slice(None)},
+            consolidated=False,
+        )
+    right = right + 1
+    right[3:50] += 1
+    with xr.open_zarr(tmp_path / "y.zarr", consolidated=False) as found:
+        xr.testing.assert_allclose(found.t, right, atol=2 * atol, rtol=0)
+
+
+@pytest.mark.parametrize("budget", ["20kB", "1MB"])
+def test_what_does_not_fit_leaves_an_older_store_as_it_was(budget: str, tmp_path: Path) -> None:
+    lazy, right = anomalies(tmp_path / "x.zarr")
+    right.to_zarr(tmp_path / "y.zarr", consolidated=False)
+    asked = {"t": {"chunks": (200, 40, 50)}} if budget == "1MB" else {}
+    with cf.Budget(budget), pytest.raises(cf.BudgetError) as caught:
+        lazy.to_zarr(tmp_path / "y.zarr", mode="w", encoding=asked, consolidated=False)
+    assert "raise budget=" in str(caught.value)
+    assert ("blocks hold whole chunks (200, 40, 50) of t; chunks=" in str(caught.value)) == bool(asked)
+    xr.testing.assert_identical(xr.open_zarr(tmp_path / "y.zarr", consolidated=False).t.load(), right)
+    lazy.to_zarr(tmp_path / "z.zarr", chunkmanager_store_kwargs={"budget": "1MB"}, consolidated=False)
+    xr.testing.assert_allclose(xr.open_zarr(tmp_path / "z.zarr", consolidated=False).t, right)

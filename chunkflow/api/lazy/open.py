@@ -12,10 +12,11 @@ from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.masked import MaskedArray
 from chunkflow.api.lazy.times import TimeArray
 from chunkflow.api.lazy.times_decode import decoded_times
+from chunkflow.core.grid import Shape
 from chunkflow.core.spec import default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied
-from chunkflow.graph.nodes import SourceNode, node_of
+from chunkflow.graph.nodes import Node, SourceNode, node_of
 from chunkflow.stores import is_dask_array, is_labelled, open_source
 from chunkflow.stores.cf import coding_of, decoded
 from chunkflow.stores.cf_times import time_coding
@@ -159,14 +160,24 @@ class ChunkedArray(Array):
     """An expression inside an xarray object. Its chunks tell xarray that it is lazy.
 
     They are the chunks of a zarr array that is made of it. The blocks of a run are planned when it runs.
+
+    Parameters
+    ----------
+    node : Node
+    sides : tuple of int, optional
+        Those chunks, where they are known: by default they are chosen by shape and dtype alone.
     """
 
-    __slots__ = ()
+    __slots__ = ("_sides",)
+
+    def __init__(self, node: Node, sides: Shape | None = None) -> None:
+        super().__init__(node)
+        self._sides = sides
 
     @property
     def chunks(self) -> tuple[tuple[int, ...], ...]:
         """Lengths of the chunks along each axis."""
-        sides = default_chunks(self.shape, self.dtype.itemsize)
+        sides = self._sides or default_chunks(self.shape, self.dtype.itemsize)
         return tuple(
             (*[side] * (n // side), *([n % side] if n % side else ())) or (0,)
             for n, side in zip(self.shape, sides, strict=True)

@@ -20,7 +20,8 @@ from chunkflow.errors import ArgumentTypeError
 class Progress(Observer):
     """Observer that tells the bytes stored so far, and the bytes in all.
 
-    Of a reduction, whose result is stored at the end, and where nothing is stored, they are those read.
+    Of a reduction, whose result is stored at the end, and where nothing is stored, they are those that blocks are
+    given.
     """
 
     wants_spans = False
@@ -32,7 +33,7 @@ class Progress(Observer):
 
     def started(self, plan: Any, run: Any = None) -> None:
         self._writes = plan.bytes_out > 0 and not plan.memory.partials
-        self._done, self._total = 0, int(plan.bytes_out if self._writes else plan.bytes_in)
+        self._done, self._total = 0, int(plan.bytes_out if self._writes else plan.bytes_handed)
         self._tell(0, self._total)
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:

@@ -9,9 +9,11 @@ import logging
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import chunkflow as cf
 import chunkflow.fft
@@ -25,7 +27,7 @@ def run(progress: ProgressLike, bytes_in: int = 200, bytes_out: int = 100, parti
     observer = make(progress)
     assert observer is not None
     memory = SimpleNamespace(partials=partials)
-    observer.started(SimpleNamespace(bytes_in=bytes_in, bytes_out=bytes_out, memory=memory))
+    observer.started(SimpleNamespace(bytes_handed=bytes_in, bytes_out=bytes_out, memory=memory))
     for _ in range(4):
         observer.landed(bytes_in // 4, bytes_out // 4)
     observer.finished(None, 0)
@@ -102,12 +104,23 @@ def test_bytes_read_where_the_result_is_stored_at_the_end(tmp_path: Path) -> Non
     assert (calls[0], calls[-1]) == ((0, x.nbytes), (x.nbytes, x.nbytes))
 
 
+def test_chunks_that_are_read_again_count_once(tmp_path: Path) -> None:
+    """Blocks are parts of them, in a small budget."""
+    x = np.ones((64, 64, 64))
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(64, 32, 64))
+    calls: list[tuple[int, int]] = []
+    options: Any = {"axis": 0, "budget": "3MB", "device": "cpu"}
+    assert cf.explain(cf.mean, tmp_path / "x.zarr", **options).bytes_in > x.nbytes
+    cf.mean(tmp_path / "x.zarr", progress=lambda done, total: calls.append((done, total)), **options)
+    assert (calls[0], calls[-1]) == ((0, x.nbytes), (x.nbytes, x.nbytes))
+
+
 def test_an_observer_starts_anew_with_each_run() -> None:
     calls: list[tuple[int, int]] = []
     observer = make(lambda done, total: calls.append((done, total)))
     for _ in range(2):
         assert observer is not None
-        observer.started(SimpleNamespace(bytes_in=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
+        observer.started(SimpleNamespace(bytes_handed=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
         observer.landed(8, 8)
     assert calls == [(0, 8), (8, 8)] * 2
 
@@ -123,7 +136,7 @@ def test_a_function_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> 
     assert observer is not None
     trace = Trace([observer])
     with caplog.at_level(logging.ERROR, logger="chunkflow"):
-        trace.started(SimpleNamespace(bytes_in=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
+        trace.started(SimpleNamespace(bytes_handed=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
         trace.landed(8, 8)
     assert calls == [0]
     assert "ZeroDivisionError" in caplog.text
