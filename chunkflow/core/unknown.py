@@ -1,8 +1,10 @@
-"""Lengths that are not known yet."""
+"""Lengths and dtypes that are not known yet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+
+import numpy as np
 
 ENDLESS = 1 << 20
 """Numbers that stand for unknown lengths are at least as large."""
@@ -46,3 +48,16 @@ class Unknown(int):
 def is_known(shape: Iterable[int]) -> bool:
     """Whether all lengths of a shape are known."""
     return not any(isinstance(n, Unknown) for n in shape)
+
+
+ANY_DTYPE = np.dtype(np.bool_, metadata={"chunkflow": "not known yet"})  # a bool can be cast to each other dtype
+"""Stands for the dtype of a result that is not known yet."""
+
+
+def is_known_dtype(dtype: np.dtype) -> bool:
+    """Whether a dtype is that of a result.
+
+    >>> is_known_dtype(np.dtype(bool)), is_known_dtype(ANY_DTYPE.newbyteorder("="))
+    (True, False)
+    """
+    return dtype.metadata != ANY_DTYPE.metadata

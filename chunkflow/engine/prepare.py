@@ -23,6 +23,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
+from chunkflow.core.unknown import ANY_DTYPE
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine import libraries
 from chunkflow.engine.budget import Lease, lease
@@ -357,7 +358,7 @@ def _open_targets(options: Options, declared: Declared, nest: LoopNest) -> tuple
     refuse_nested([t.name for o, t in zip(given, targets, strict=True) if stores.is_new(o)])
     if options.chunks is None and (not declared.each or len(declared.each) == len(targets)):
         # Where a result's shape is known already, a wrong output is refused before fn or any data is touched.
-        dtypes = _dtypes(options.dtype) or (np.dtype(np.bool_),) * len(targets)  # a bool casts to every dtype
+        dtypes = _dtypes(options.dtype) or (ANY_DTYPE,) * len(targets)
         for i, (target, dtype) in enumerate(zip(targets, dtypes, strict=False)):
             axes = declared.axes_of(i)
             if all(a is not None for a in axes):

@@ -517,7 +517,8 @@ class Target(Protocol):
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         """Spec that the sink of a result of this shape and dtype would have. Creates nothing.
 
-        Only arrays that the run creates follow the wish for `chunks`.
+        Only arrays that the run creates follow the wish for `chunks`. If `dtype` is `chunkflow.core.unknown.ANY_DTYPE`
+        the result's is not known yet, and nothing is refused for it.
 
         Raises
         ------

@@ -16,6 +16,7 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.unknown import is_known_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.file.new_file import NewFileTarget
 from chunkflow.stores.new_array import NewArray
@@ -113,7 +114,8 @@ class TiffTarget(NewFileTarget):
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         spec = super().describe(shape, dtype, chunks)
-        if spec.dtype.kind not in SAMPLES or spec.dtype.itemsize > (16 if spec.dtype.kind == "c" else 8):
+        most = 16 if spec.dtype.kind == "c" else 8
+        if is_known_dtype(spec.dtype) and (spec.dtype.kind not in SAMPLES or spec.dtype.itemsize > most):
             raise ArgumentTypeError(
                 f"{self.name}: TIFF has no {spec.dtype}: give a result of integers, or of floats of at most 64 bits, "
                 "as by astype('u1')"

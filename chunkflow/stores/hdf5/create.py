@@ -23,6 +23,7 @@ from h5py import h5d, h5p, h5s, h5t
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun, default_chunks
+from chunkflow.core.unknown import is_known_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
 from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import conversion, numeric_dtype
@@ -141,7 +142,7 @@ class Hdf5PathTarget:
             )
         self.said.check_shape(shape, self.name)
         self._check_dimensions(shape)
-        if dtype != np.bool_:  # which may stand for a dtype that is not known yet
+        if is_known_dtype(dtype):
             fill_of(self.said, dtype, self.name)
         filters = self.filters
         if not shape:

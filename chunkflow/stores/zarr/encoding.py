@@ -17,6 +17,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import COPIES, ArraySpec, Storage, default_chunks
+from chunkflow.core.unknown import is_known_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores import checksums
 from chunkflow.stores.checks import conversion, numeric_dtype
@@ -45,7 +46,7 @@ def created_spec(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        What is said of it does not suit its shape or dtype. A dtype of bool may stand for one that is not known yet.
+        What is said of it does not suit its shape or dtype. `ANY_DTYPE` suits all.
     """
     dtype = numeric_dtype(dtype, "the result")
     if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
@@ -66,7 +67,7 @@ def created_spec(
         return spec
     if said.shards is not None:
         spec = replace(spec, chunks=said.shards)
-    if dtype == np.bool_:
+    if not is_known_dtype(dtype):
         return spec
     array = described(spec, said, version)
     found = spec_of_new(zarr.Array(zarr.AsyncArray(array.metadata, StorePath(LocalStore(name)))), spec)

@@ -11,6 +11,7 @@ from PIL import Image, ImageSequence
 from support.positions import full_disk
 
 import chunkflow as cf
+from chunkflow.cli.command import main
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.file import tiff
 from chunkflow.testing import ForeignReader, PathSinkContract
@@ -78,6 +79,80 @@ def test_what_no_file_holds_is_refused(x: np.ndarray, said: str, tmp_path: Path)
     with pytest.raises(ArgumentError, match="in the format TIFF, which takes none"):
         cf.copy(np.ones((3, 3)), cf.NewArray(tmp_path / "o.tif", chunks=(1, 1)), **CPU)
     assert not list(tmp_path.iterdir())
+
+
+def by_store(x: np.ndarray, path: Path) -> Any:
+    return cf.store(np.maximum(cf.open(x), x), path, **CPU)
+
+
+def by_map(x: np.ndarray, path: Path) -> Any:
+    return cf.map(lambda a: a.copy(), x, out=path, **CPU)
+
+
+def by_opened(x: np.ndarray, path: Path) -> Any:
+    return cf.store(cf.open(x), path, **CPU)
+
+
+def by_copy(x: np.ndarray, path: Path) -> Any:
+    return cf.copy(x, path, **CPU)
+
+
+def by_maximum(x: np.ndarray, path: Path) -> Any:
+    return cf.max(x[None], axis=0, out=path, **CPU)
+
+
+def by_filter(x: np.ndarray, path: Path) -> Any:
+    return cf.map_overlap(lambda a: a.copy(), x, depth=1, out=path, **CPU)
+
+
+WRITERS = (by_store, by_map, by_opened, by_copy, by_maximum, by_filter)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("dtype", ["u1", "u2", "i4", "f4", "f8"])
+@pytest.mark.parametrize("shape", [(4, 6), (3, 4, 6)])
+def test_results_of_every_door_are_files(shape: tuple[int, ...], dtype: str, write: Any, tmp_path: Path) -> None:
+    x = (np.arange(np.prod(shape)).reshape(shape) + 1).astype(dtype)
+    write(x, tmp_path / "o.tif")
+    read = tifffile.imread(tmp_path / "o.tif")
+    assert read.dtype == x.dtype
+    np.testing.assert_array_equal(read, x)
+    if dtype != "f8":  # which Pillow does not read
+        np.testing.assert_array_equal(by_pillow(tmp_path / "o.tif", shape), x)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_bools_of_every_door_are_refused(write: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"TIFF has no bool: .*astype\('u1'\)"):
+        write(np.ones((3, 4), bool), tmp_path / "o.tif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_computed_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.arange(4 * 5 * 6, dtype="u2").reshape(4, 5, 6)
+    for i, page in enumerate(x):
+        tifffile.imwrite(f"in_{i}.tif", page)
+    t = cf.open("in_*.tif")
+    cf.store((t - t.mean(axis=0)).astype("f4"), "d.tif", **CPU)
+    cf.mean("in_*.tif", axis=0, out="mean.tif", **CPU)
+    cf.store((t.max(axis=0), (t > 50).astype("u1")), ("max.tif", "mask.tif"), **CPU)
+    cf.map(lambda a: (-a.astype("i4"), a / 2), "in_*.tif", out=("minus.tif", "half.tif"), **CPU)
+    wanted = {"d": (x - x.mean(axis=0)).astype("f4"), "mean": x.mean(axis=0), "max": x.max(axis=0), "mask": x > 50}
+    for name, of in (wanted | {"minus": -x.astype("i4"), "half": x / 2}).items():
+        np.testing.assert_allclose(tifffile.imread(f"{name}.tif"), of, rtol=1e-6)
+
+
+def test_results_of_commands_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.arange(4 * 5 * 6, dtype="u2").reshape(4, 5, 6)
+    np.save("x.npy", x)
+    for arguments in (("run", "a.max(axis=0)"), ("run", "(a>50).astype('u1')"), ("copy",)):
+        assert main([*arguments, "x.npy", "o.tif", "--overwrite", "--device", "cpu"]) == 0
+        of = {"run": x.max(axis=0) if "max" in arguments[-1] else x > 50, "copy": x}[arguments[0]]
+        np.testing.assert_array_equal(tifffile.imread("o.tif"), of)
+    assert main(["run", "a>50", "x.npy", "mask.tif", "--device", "cpu"]) == 2
+    assert not Path("mask.tif").exists()
 
 
 def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
