@@ -59,12 +59,16 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         r"map has no argument foo=, and neither has its function np_sqrt$",
     ),
     "an expression that is to be run at once": (
-        lambda: cf.map(np_sqrt, cf.open("a.npy"), out="y.zarr", budget="1MB", overwrite=True),
+        lambda: cf.map(np_sqrt, cf.open("a.npy") + 1, out="y.zarr", budget="1MB", overwrite=True),
         r"run it, as chunkflow\.store\(map\(\.\.\.\), 'y\.zarr', budget='1MB', overwrite=True\)$",
     ),
     "one with its output in memory": (
-        lambda: cf.copy(cf.open("a.npy"), np.empty((64, 48, 32))),
-        r"run it, as chunkflow\.store\(x, \.\.\.\)$",
+        lambda: cf.copy(cf.open("a.npy") + 1, np.empty((64, 48, 32))),
+        r"run it, as chunkflow\.store\(copy\(\.\.\.\), \.\.\.\)$",
+    ),
+    "one with chunks": (
+        lambda: cf.rechunk(cf.open("a.npy") + 1, (8, -1, 8), "o.zarr", overwrite=True),
+        r"run it, as chunkflow\.store\(x, 'o\.zarr', chunks=\(8, -1, 8\), overwrite=True\)$",
     ),
     "one that needs no output": (
         lambda: cf.median(cf.open("a.npy"), budget="1MB"),

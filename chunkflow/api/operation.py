@@ -62,6 +62,7 @@ from chunkflow.graph.nodes import (
     key_of,
     node_of,
     remembered,
+    stored_plainly,
 )
 from chunkflow.graph.recognition import recognized
 from chunkflow.graph.request import Request as Request
@@ -119,7 +120,8 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
         if (several := first_compound((*args, *kwargs.values()))) is not None:
             return several.operated(call, args, kwargs)
         with interrupts.deferred():  # files are opened from here on
-            given = _as_published(args, kwargs, placed) if kwargs.get("resume") else args
+            given, kwargs = _at_once(args, kwargs, placed)  # type: ignore[assignment]
+            given = _as_published(given, kwargs, placed) if kwargs.get("resume") else given
             labels = labels_of(describe, given, kwargs)
             return _done(ask(*given, **kwargs), ask, given, kwargs) if labels is None else _labelled(labels, ask)
 
@@ -133,6 +135,13 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     _DESCRIPTIONS[call] = ask
     ask.__dict__["operation"] = call
     return call
+
+
+def _at_once(args: tuple[Any, ...], kwargs: Any, placed: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments; of a call with an output without expressions that compute nothing, so that it runs at once."""
+    if {**dict(zip(placed, args, strict=False)), **kwargs}.get("out") is None:
+        return args, kwargs
+    return tuple(map(stored_plainly, args)), {name: stored_plainly(value) for name, value in kwargs.items()}
 
 
 def _as_published(args: tuple[Any, ...], kwargs: dict[str, Any], placed: Sequence[str]) -> Any:
@@ -399,9 +408,9 @@ def _expression(
 ) -> Any:
     """The expression of a request: an array of this kind, or a tuple of them if `dtype` says so."""
     name = ask.__name__
+    check_lazily(request.options, name)
     if request.is_view:
         return kind(node_of(request.arrays[0]))
-    check_lazily(request.options, name)
     # The array under a path may be another one at the next call.
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
     node = op_node(request, name, key)
@@ -456,6 +465,7 @@ def description_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     if labels is not None:
         args, kwargs = labels.args, labels.kwargs
     signature = inspect.signature(ask)
+    args, kwargs = _at_once(tuple(args), kwargs, list(signature.parameters))
     if "out" in signature.parameters and "out" not in signature.bind_partial(*args, **kwargs).arguments:
         kwargs = {**kwargs, "out": None}
     return ask(*args, **kwargs)

@@ -27,7 +27,7 @@ from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, is_scalar
 from chunkflow.kernels.protocol import Kind
 from chunkflow.stores import Source, open_source, spec_of
-from chunkflow.stores.protocol import guards_of
+from chunkflow.stores.protocol import guards_of, stored_chunks_of
 
 
 class Node:
@@ -122,6 +122,7 @@ class SourceNode(Node):
         opened = open_source(source)
         self._spec, self.footprint = opened.spec, opened.footprint
         self.identities = [guard.identity for guard in guards_of([opened])]
+        self.stored_chunks = stored_chunks_of(opened)
         opened.close()
         self.name, self.key = self._spec.name, identity(source, self._spec)
         self._source = lasting(source, self._spec)
@@ -395,6 +396,16 @@ def _first_lazy(values: Iterable[Any]) -> Lazy | None:
     return None
 
 
+def stored_plainly(value: Any) -> Any:
+    """An argument with what they name in the place of expressions that compute nothing: opened arrays, parts of them."""
+    if isinstance(value, Lazy):
+        found = source_of(value._node)
+        return value if found is None else found
+    if isinstance(value, list | tuple) and has_lazy(value):
+        return type(value)([stored_plainly(each) for each in value])
+    return value
+
+
 def node_of(value: Any) -> Node:
     """The node of an expression, or of a source."""
     if isinstance(value, Lazy):
@@ -424,7 +435,8 @@ def check_lazily(options: Options, name: str) -> None:
             words = written({key: value for key, value in asked.items() if key in ("budget", "device", "progress")})
             line = f"{call}.compute({words})"
         else:
-            words = written({key: value for key, value in asked.items() if key != "out"})
+            chunks = {} if options.chunks is None else {"chunks": options.chunks}
+            words = written(chunks | {key: value for key, value in asked.items() if key != "out"})
             line = f"chunkflow.store({call}, {written({'': options.out})}{words and ', '}{words})"
         raise ArgumentError(
             f"{name} of an expression is not run at once, and was given {', '.join(asked)}: give that to compute(), "

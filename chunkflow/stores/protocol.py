@@ -312,6 +312,12 @@ def where(source: Source, region: Region) -> str:
     return source.spec.name if found is None else str(found(region))
 
 
+def stored_chunks_of(source: Source) -> Shape | None:
+    """The chunks that an array has in its file. Its spec has none where any part of a chunk is read by itself."""
+    found: Shape | None = getattr(source, "stored_chunks", source.spec.chunks)
+    return found
+
+
 def checksums_of(source: Source) -> str:
     """`Located.checksums` of a source that has it."""
     return str(getattr(source, "checksums", ""))

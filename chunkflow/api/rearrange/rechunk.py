@@ -141,7 +141,7 @@ def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) 
         out, chunks = replace(out, chunks=chunks), out.shards  # blocks hold whole shards
     chosen = Options(out, **options)
     if has_lazy(x):
-        check_lazily(chosen, "rechunk")
+        check_lazily(replace(chosen, chunks=chunks), "a rechunk")
     plan = functools.partial(_plan_into, x, chunks, chosen)
     return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), chosen, plan=plan)
 

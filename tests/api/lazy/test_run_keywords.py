@@ -1,11 +1,12 @@
 """One rule for all operations: of an expression it is an expression, and refuses keywords that say how to run it.
 
-What has a length that only the values tell (`unique`, `bincount`, `label_statistics`) runs at once, as of an array, and
+An opened array, or a part of one, is no expression yet: with an output it is as the array. What has a length that only the values tell (`unique`, `bincount`, `label_statistics`) runs at once, as of an array, and
 takes them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,27 @@ def test_an_expression_is_told_nothing_of_its_run(name: str, tmp_path: Path, mon
         with pytest.raises(cf.errors.ArgumentError, match=rf"was given .*{keyword}.*: give that to"):
             called(name, x, **{keyword: value})
     assert not list(tmp_path.iterdir())
+
+
+def stored(name: str, x: Any, folder: Path) -> list[np.ndarray]:
+    """What an operation writes, in as many files as there are results."""
+    folder.mkdir()
+    single, several = str(folder / "y.zarr"), tuple(str(folder / f"{i}.zarr") for i in range(2))
+    try:
+        called(name, x, out=single)
+    except cf.errors.ArgumentError as error:
+        assert re.search("tuple of 2|has 1 entries|2 results|a pair", str(error)), error
+        called(name, x, out=several)
+    return [cf.open(path).compute(device="cpu") for path in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*AT_ONCE, "outer")])  # of a row
+def test_an_opened_array_is_as_the_array_for_what_writes(name: str, tmp_path: Path) -> None:
+    expected = stored(name, X, tmp_path / "expected")
+    cf.copy(np.concatenate([X, X]), tmp_path / "x.zarr", device="cpu")
+    for number, x in enumerate((cf.open(X), cf.open(tmp_path / "x.zarr")[3:])):
+        for found, wanted in zip(stored(name, x, tmp_path / str(number)), expected, strict=True):
+            same(found, wanted)
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
