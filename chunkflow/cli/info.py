@@ -1,4 +1,7 @@
-"""``chunkflow info`` says what a bug report needs: versions, machine, devices, codecs and settings."""
+"""``chunkflow info`` says what a bug report needs: versions, machine, devices, codecs and settings.
+
+With files it says what arrays are in them.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from typing import Any
 
 import chunkflow as cf
 from chunkflow.cli.common import Commands, command
+from chunkflow.cli.contents import show
 from chunkflow.core.settings import temporary_directory
 from chunkflow.core.units import format_bytes
 from chunkflow.devices import measured_rates
@@ -27,7 +31,13 @@ from chunkflow.errors import ArgumentError, hidden
 from chunkflow.system import host, native
 
 TEXT = """\
-Nothing is measured: see `chunkflow doctor`. Passwords in URLs are hidden."""
+With FILEs it shows the arrays in them: the path that other commands take, dtype, shape, bytes, the chunks and codecs
+that they are stored with, and how they are read. No element is read.
+
+  chunkflow info run.h5
+  chunkflow info image.zarr "frames/*.tif" --json
+
+Without one it shows the machine. Nothing is measured: see `chunkflow doctor`. Passwords in URLs are hidden."""
 
 PACKAGES = (
     "numpy",
@@ -60,12 +70,17 @@ _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = command(commands, "info", run, "show versions, machine, devices, codecs and settings", TEXT)
+    told = "show the arrays in files; or versions, machine, devices, codecs and settings"
+    parser = command(commands, "info", run, told, TEXT)
+    told = "HDF5, netCDF, a zarr group or array, TIFF, .npy, or a URL"
+    parser.add_argument("files", metavar="FILE", nargs="*", help=told)
     parser.add_argument("--json", action="store_true", help="print it for programs")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what is found."""
+    if options.files:
+        return show(options.files, as_json=options.json)
     found = gathered()
     if options.json:
         print(json.dumps(found, indent=1))

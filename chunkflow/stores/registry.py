@@ -39,7 +39,8 @@ class Format(NamedTuple):
 
     What lies under a path is in this format if it `holds` that, and `source` opens it. A new array at a path is in this
     format if it `takes` that, and `target` makes its target; `overwrite` is a keyword argument. A `package` may be
-    needed, which an `extra` of chunkflow installs, or its own name. With a `name`, of
+    needed, which an `extra` of chunkflow installs, or its own name. `inside` gives the paths of the arrays in a file or
+    group that is no array itself. With a `name`, of
     `chunkflow.stores.new_array.OPTIONS`, it is the format of a `NewArray`, which `target` is given as `said`.
     """
 
@@ -50,6 +51,7 @@ class Format(NamedTuple):
     package: str = ""
     extra: str = ""
     name: str = ""
+    inside: Callable[[str], list[str]] = lambda path: []
 
     def require(self, path: str) -> None:
         """Refuse a path whose package is not installed."""
@@ -212,6 +214,7 @@ FORMATS = (
         takes=lambda path: belongs_to_zarr(os.path.abspath(path)),
         target=at("chunkflow.stores.zarr.create_local:ZarrPathTarget"),
         name="zarr",
+        inside=at("chunkflow.stores.zarr.array:inside"),
     ),
     Format(
         holds=lambda path: bool(tiff_files(path)),
@@ -227,6 +230,7 @@ FORMATS = (
         takes=lambda path: False,
         target=_refuse_netcdf3,
         package="xarray",
+        inside=at("chunkflow.stores.foreign.netcdf3:inside"),
     ),
     Format(
         holds=lambda path: hdf5_parts(path) is not None and not os.path.isdir(os.path.abspath(path)),
@@ -236,6 +240,7 @@ FORMATS = (
         package="h5py",
         extra="hdf5",
         name="hdf5",
+        inside=at("chunkflow.stores.hdf5.dataset:inside"),
     ),
 )
 """Formats of arrays that have paths, in order of precedence."""
@@ -297,10 +302,20 @@ def _instead(obj: Any) -> str:
 
 def open_path(path: str) -> Source:
     """Source of the array with a path, as `open_source`, whatever its attributes say of its numbers."""
+    return _format_of(path).source(path)
+
+
+def arrays_in(path: str) -> list[str]:
+    """Paths of the arrays in a file or group; of an array its own. No element is read."""
+    return _format_of(path).inside(path) or [path]
+
+
+def _format_of(path: str) -> Format:
+    """The format of what lies under a path."""
     for each in FORMATS:
         if each.holds(path):
             each.require(path)
-            return each.source(path)
+            return each
     raise at("chunkflow.stores.advice:refusal")(path, _KINDS)
 
 
@@ -458,11 +473,7 @@ def _existing(out: ExistingArray) -> Target:
     """Target of a part or of the end of an array that is there."""
     if out.path is not None:
         path = _text(out.path)
-        found = next((each for each in FORMATS if each.holds(path)), None)
-        if found is None:
-            raise at("chunkflow.stores.advice:refusal")(path, _KINDS)
-        found.require(path)
-        kind = found.name
+        kind = _format_of(path).name
     else:
         kinds = ((_is_zarr_array, "zarr"), (_is_hdf5_dataset, "hdf5"))
         kind = next((name for recognizes, name in kinds if recognizes(out.where)), "other")

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+import zarr
 from support.compiled import CompiledDevice
 from support.devices import machine
 
@@ -32,6 +34,63 @@ def test_info_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"chunkflow              {cf.__version__}" in told
     assert f"numpy                  {np.__version__}" in told
     assert "zstd" in told
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.arange(2 * 4 * 6, dtype="u2").reshape(2, 4, 6)
+    with h5py.File("a.h5", "w") as file:
+        file.create_dataset("fields/u", data=x, chunks=(1, 4, 6), compression="gzip")
+        file["v"], file["names"] = x[0], ["a", "b"]
+    group = zarr.open_group("g.zarr", mode="w")
+    group.create_array("0", data=x, chunks=(1, 2, 6))
+    group.create_array("labels/cells", data=x, chunks=(2, 4, 6), compressors=None)
+    np.save("x.npy", x)
+    np.save("t.npy", x[0].astype("M8[s]"))
+
+
+def test_info_of_files(files: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "a.h5", "g.zarr", "x.npy", "t.npy"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "a.h5:/fields/u: uint16 (2, 4, 6), 96 B, chunks (1, 4, 6), read directly: gzip"
+    assert "a.h5:/names: " in lines[1]
+    assert "has dtype object" in lines[1]
+    assert lines[2:] == [
+        "a.h5:/v: uint16 (4, 6), 48 B",
+        "g.zarr/0: uint16 (2, 4, 6), 96 B, chunks (1, 2, 6), read directly: zstd",
+        "g.zarr/labels/cells: uint16 (2, 4, 6), 96 B, chunks (2, 4, 6), read directly: raw",
+        "x.npy: uint16 (2, 4, 6), 96 B",
+        "t.npy: datetime64[s] (4, 6), 192 B",
+    ]
+    for path in [line.partition(": ")[0] for line in (lines[0], *lines[2:])]:  # which other commands take
+        assert cf.open(path).shape in ((2, 4, 6), (4, 6))
+    assert main(["info", "a.h5:/fields", "a.h5:/v"]) == 0
+    assert [line.split(":")[1] for line in capsys.readouterr().out.splitlines()] == ["/fields/u", "/v"]
+
+
+def test_info_of_files_for_programs(files: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "a.h5", "--json"]) == 0
+    first, names, last = json.loads(capsys.readouterr().out)
+    wanted = {"path": "a.h5:/fields/u", "dtype": "uint16", "shape": [2, 4, 6], "bytes": 96, "chunks": [1, 4, 6]}
+    assert first == {**wanted, "read": "directly: gzip"}
+    assert set(names) == {"path", "error"}
+    assert (last["chunks"], last["read"]) == (None, "")
+
+
+@pytest.mark.parametrize("path", ["nope.zarr", "a.h5:/w", "."])
+def test_info_of_what_is_not_there(path: str, files: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", path]) == 2
+    assert capsys.readouterr().err.startswith("chunkflow: error: ")
+
+
+def test_what_is_opened_shows_its_chunks(files: None) -> None:
+    x = cf.open("g.zarr/0")
+    assert repr(x).endswith("g.zarr/0: (2, 4, 6), uint16, chunks (1, 2, 6)>")
+    assert "chunks" not in repr(x + 1)
+    for name in ("chunks", "rechunk"):
+        with pytest.raises(AttributeError, match=rf"no {name}: .*repr\(\).*to_zarr\(path, chunks=.*chunkflow\.rechunk"):
+            getattr(x, name)
 
 
 def test_info_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.indexing import indexed
 from chunkflow.graph.live import known_shape
 from chunkflow.graph.messages import packed, restored
-from chunkflow.graph.nodes import Lazy, remembered, source_of
+from chunkflow.graph.nodes import Lazy, SourceNode, remembered, source_of
 from chunkflow.graph.unasked import check_unasked
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.stores import NewArray
@@ -165,8 +165,10 @@ class Array(InPlace, Collection):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        known = f", {self.dtype}" if self._node.dtype_known else ""
-        return f"<chunkflow.Array {self._node.name}: {self._node.shape}{known}>"
+        node = self._node
+        known = f", {self.dtype}" if node.dtype_known else ""
+        chunks = f", chunks {node.stored_chunks}" if isinstance(node, SourceNode) and node.stored_chunks else ""
+        return f"<chunkflow.Array {node.name}: {node.shape}{known}{chunks}>"
 
     def _repr_html_(self) -> str:
         return described(self._node)
@@ -191,8 +193,9 @@ class Array(InPlace, Collection):
     def __getattr__(self, name: str) -> Any:
         if name in ("chunks", "rechunk"):
             raise AttributeError(
-                f"an expression has no {name}: its blocks are planned when it runs. Inside an xarray object it has "
-                "chunks: import chunkflow.xarray before the object is made"
+                f"an expression has no {name}: its blocks are planned when it runs. repr() of an opened array shows the "
+                "chunks that it is stored in, x.to_zarr(path, chunks=...) and chunkflow.rechunk(path, chunks, out) store "
+                "others. Inside an xarray object it has chunks: import chunkflow.xarray before the object is made"
             )
         if name == "view":  # which numpy.ma.dot and others ask of what they have made
             raise MissingAttributeError(

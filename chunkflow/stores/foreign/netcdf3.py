@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,17 @@ class Netcdf3Source(StoredSource):
         self._dataset.close()
 
 
+def inside(path: str) -> list[str]:
+    """Paths of the variables in a file; none of a variable."""
+    parts = netcdf3_parts(path)
+    assert parts is not None
+    file, name = parts
+    if name:
+        return []
+    with closing(_opened(os.path.abspath(file))) as dataset:
+        return [f"{file}:{each}" for each in dataset.variables]
+
+
 def open_netcdf3(path: str) -> Source:
     """Source of a variable of a netCDF file of version 3, by its path ``file.nc:name``; of ``file.nc`` if it has one.
 
@@ -42,15 +54,7 @@ def open_netcdf3(path: str) -> Source:
     parts = netcdf3_parts(path)
     assert parts is not None
     file, name = os.path.abspath(parts[0]), parts[1]
-    try:
-        dataset = importlib.import_module("xarray").open_dataset(file, decode_cf=False)
-    except (ImportError, ValueError) as error:  # ValueError: there is no backend for it
-        why = " ".join(str(error).split("\n")[0].split())
-        raise ArgumentError(
-            f"{file} is netCDF 3, which xarray reads with scipy or netCDF4: pip install xarray scipy ({why})"
-        ) from error
-    except Exception as error:  # of whatever library reads it
-        raise ReadError(f"xarray cannot read {file}: {type(error).__name__}: {error}", path=file) from error
+    dataset = _opened(file)
     if not name and len(dataset.data_vars) == 1:
         name = str(next(iter(dataset.data_vars)))
     if name not in dataset.variables:
@@ -60,3 +64,16 @@ def open_netcdf3(path: str) -> Source:
             f"'{parts[0]}:{next(iter(dataset.data_vars), 'name')}'"
         )
     return Netcdf3Source(f"{file}:{name}", file, dataset, name)
+
+
+def _opened(file: str) -> Any:
+    """The dataset of xarray's that a file is."""
+    try:
+        return importlib.import_module("xarray").open_dataset(file, decode_cf=False)
+    except (ImportError, ValueError) as error:  # ValueError: there is no backend for it
+        why = " ".join(str(error).split("\n")[0].split())
+        raise ArgumentError(
+            f"{file} is netCDF 3, which xarray reads with scipy or netCDF4: pip install xarray scipy ({why})"
+        ) from error
+    except Exception as error:  # of whatever library reads it
+        raise ReadError(f"xarray cannot read {file}: {type(error).__name__}: {error}", path=file) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 from contextlib import suppress
 from typing import Any
@@ -77,6 +78,18 @@ def open_hdf5(path: str) -> Source:
         source = _opened(dataset, file, guard)  # which may close the file
         source.attributes, source.short = attributes, short
         return source
+
+
+def inside(path: str) -> list[str]:
+    """Paths of the datasets in a file, or in one of its groups; none of a dataset."""
+    parts = hdf5_parts(path)
+    assert parts is not None, path
+    file, name = parts[0], (parts[1] or "").strip("/")
+    with translated(ReadError, f"cannot look into {path}", path), open_file(os.path.abspath(file)) as opened:
+        group = opened.get(name) if name else opened
+        if not isinstance(group, h5py.Group):
+            return []
+        return [f"{file}:/{name}/{each}" if name else f"{file}:/{each}" for each in datasets(group, sys.maxsize)]
 
 
 def _found(file: Any, path: str, name: str | None) -> Any:

@@ -144,6 +144,13 @@ def members(path: str, above: tuple[str, ...] = ()) -> list[str]:
     return sorted(found)
 
 
+def inside(path: str) -> list[str]:
+    """Paths of the arrays in a zarr group; none of an array."""
+    node = zarr_node(os.path.abspath(path))
+    assert node is not None
+    return [f"{path.rstrip('/')}/{name}" for name in members(path)] if node.kind == "group" else []
+
+
 def _location(array: AnyArray) -> str:
     """Path of the array's directory, or another unique name."""
     store = array.store
@@ -281,6 +288,8 @@ class ZarrSource(Unviewed):
         except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
             chunks = None
         spec, self._direct = _spec(array, chunks, self.guard)
+        self.stored_chunks = spec.chunks
+        """See `chunkflow.stores.protocol.stored_chunks_of`."""
         self.gaps = self._direct.gaps if self._direct is not None else Gaps()
         if isinstance(self._direct, Chunks) and self._direct.parted:
             spec = replace(spec, chunks=None)  # any part of a file can be read by itself
