@@ -22,7 +22,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypedDict
 
 import numpy as np
@@ -55,6 +55,7 @@ from chunkflow.graph.nodes import (
     Lazy,
     MultiPassNode,
     Node,
+    as_source,
     check_lazily,
     first_lazy,
     has_lazy,
@@ -62,7 +63,6 @@ from chunkflow.graph.nodes import (
     key_of,
     node_of,
     remembered,
-    stored_plainly,
 )
 from chunkflow.graph.recognition import recognized
 from chunkflow.graph.request import Request as Request
@@ -120,8 +120,7 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
         if (several := first_compound((*args, *kwargs.values()))) is not None:
             return several.operated(call, args, kwargs)
         with interrupts.deferred():  # files are opened from here on
-            given, kwargs = _at_once(args, kwargs, placed)  # type: ignore[assignment]
-            given = _as_published(given, kwargs, placed) if kwargs.get("resume") else given
+            given = _as_published(args, kwargs, placed) if kwargs.get("resume") else args
             labels = labels_of(describe, given, kwargs)
             return _done(ask(*given, **kwargs), ask, given, kwargs) if labels is None else _labelled(labels, ask)
 
@@ -135,13 +134,6 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     _DESCRIPTIONS[call] = ask
     ask.__dict__["operation"] = call
     return call
-
-
-def _at_once(args: tuple[Any, ...], kwargs: Any, placed: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments; of a call with an output without expressions that compute nothing, so that it runs at once."""
-    if {**dict(zip(placed, args, strict=False)), **kwargs}.get("out") is None:
-        return args, kwargs
-    return tuple(map(stored_plainly, args)), {name: stored_plainly(value) for name, value in kwargs.items()}
 
 
 def _as_published(args: tuple[Any, ...], kwargs: dict[str, Any], placed: Sequence[str]) -> Any:
@@ -296,6 +288,8 @@ class MultiPass:
 
 def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a call gives: results, or an expression where one of its arrays is one."""
+    if asked.options.out is not None and first_lazy(*asked.arrays) is not None:
+        asked, args, kwargs = _of_sources(asked, ask, args, kwargs)
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass) and reads_live(*asked.arrays):
         asked = asked.once() or asked
@@ -318,6 +312,22 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
         return (result, *asked.beside) if asked.beside else result
     result = _expression(type(first), asked, ask, args, kwargs)
     return _remembered((result, *asked.beside) if asked.beside else result, asked, ask, args, kwargs)
+
+
+def _of_sources(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
+    """What is asked, and the arguments, with sources in the place of arrays that were opened, or are parts of such.
+
+    As they are if one of the arrays is computed.
+    """
+    sources = [as_source(array, asked.options.out) for array in asked.arrays]
+    if first_lazy(*sources) is not None:
+        return asked, args, kwargs
+    if isinstance(asked, Request):
+        return replace(asked, arrays=sources), args, kwargs
+    instead = {id(array): source for array, source in zip(asked.arrays, sources, strict=True)}
+    args = [instead.get(id(value), value) for value in args]
+    kwargs = {name: instead.get(id(value), value) for name, value in kwargs.items()}
+    return ask(*args, **kwargs), args, kwargs
 
 
 def _remembered(
@@ -465,7 +475,6 @@ def description_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     if labels is not None:
         args, kwargs = labels.args, labels.kwargs
     signature = inspect.signature(ask)
-    args, kwargs = _at_once(tuple(args), kwargs, list(signature.parameters))
     if "out" in signature.parameters and "out" not in signature.bind_partial(*args, **kwargs).arguments:
         kwargs = {**kwargs, "out": None}
     return ask(*args, **kwargs)

@@ -10,7 +10,7 @@ from typing import Any
 
 from chunkflow.cli.common import described
 from chunkflow.errors import ChunkflowError, hidden
-from chunkflow.stores import Source, open_source
+from chunkflow.stores import open_source
 from chunkflow.stores.checks import TimesError
 from chunkflow.stores.protocol import stored_chunks_of
 from chunkflow.stores.registry import arrays_in, stored
@@ -42,8 +42,13 @@ def contents(file: str) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _facts(path: str) -> tuple[dict[str, Any], str]:
     """What is known of an array without reading its elements, and a line that says so."""
-    with closing(_opened(path)) as source:
-        spec, chunks = source.spec, stored_chunks_of(source)
+    given, times = stored(path), None
+    try:
+        source = open_source(given)
+    except TimesError as error:
+        source, times = open_source(Counts(given.path, error.dtype)), error.dtype
+    with closing(source):
+        spec, chunks = replace(source.spec, dtype=times or source.spec.dtype), stored_chunks_of(source)
     about = {
         "path": hidden(path),
         "dtype": str(spec.dtype),
@@ -54,14 +59,3 @@ def _facts(path: str) -> tuple[dict[str, Any], str]:
     }
     line = described(spec, hidden(path)) + (f", chunks {chunks}" if chunks else "")
     return about, line + (f", read {spec.storage.how}" if spec.storage.how else "")
-
-
-def _opened(path: str) -> Source:
-    """The array as it is stored; of times what counts them."""
-    given = stored(path)
-    try:
-        return open_source(given)
-    except TimesError as error:
-        source = open_source(Counts(given.path, error.dtype))
-        source.spec = replace(source.spec, dtype=error.dtype)
-        return source

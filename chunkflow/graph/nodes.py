@@ -396,16 +396,6 @@ def _first_lazy(values: Iterable[Any]) -> Lazy | None:
     return None
 
 
-def stored_plainly(value: Any) -> Any:
-    """An argument with what they name in the place of expressions that compute nothing: opened arrays, parts of them."""
-    if isinstance(value, Lazy):
-        found = source_of(value._node)
-        return value if found is None else found
-    if isinstance(value, list | tuple) and has_lazy(value):
-        return type(value)([stored_plainly(each) for each in value])
-    return value
-
-
 def node_of(value: Any) -> Node:
     """The node of an expression, or of a source."""
     if isinstance(value, Lazy):
@@ -413,6 +403,12 @@ def node_of(value: Any) -> Node:
     if has_lazy(value):
         return ViewNode(type(value).__name__.lower(), value, [node_of(a) for a in value.arrays], spec_of(value))
     return SourceNode(value)
+
+
+def as_source(array: Any, out: Any) -> Any:
+    """An array for an operation with this output: what was opened, or a part of it, is a source, and is run at once."""
+    found = source_of(node_of(array)) if out is not None and has_lazy(array) else None
+    return array if found is None else found
 
 
 def check_lazily(options: Options, name: str) -> None:

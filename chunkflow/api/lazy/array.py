@@ -194,7 +194,7 @@ class Array(InPlace, Collection):
         if name in ("chunks", "rechunk"):
             raise AttributeError(
                 f"an expression has no {name}: its blocks are planned when it runs. repr() of an opened array shows the "
-                "chunks that it is stored in, x.to_zarr(path, chunks=...) and chunkflow.rechunk(path, chunks, out) store "
+                "chunks that it is stored in; x.to_zarr(path, chunks=...), or chunkflow.rechunk(path, chunks, out), stores "
                 "others. Inside an xarray object it has chunks: import chunkflow.xarray before the object is made"
             )
         if name == "view":  # which numpy.ma.dot and others ask of what they have made

@@ -27,7 +27,7 @@ from chunkflow.core.axes import normalize_axes
 from chunkflow.core.cuts import AxisCut, AxisSlice
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.nodes import Lazy, as_source
 from chunkflow.graph.reshaping import Split
 from chunkflow.graph.slicing import Slice
 from chunkflow.stores import spec_of
@@ -94,6 +94,7 @@ def coarsen(
         ours = functools.partial(mapping.map, reduction)
     given = named if chunks is None else {**named, "chunks": chunks}
     cuts: list[AxisCut] = [AxisSlice(0, part[0] * part[-1] if len(part) > 1 else part[0], 1) for part in parts]
+    x = as_source(x, out)
     if isinstance(x, Lazy):
         trimmed: Any = x[tuple([slice(0, cut.number) for cut in cuts])]  # type: ignore[index]
         return moved(ours(trimmed.reshape([n for part in parts for n in part]), **given), Options(**run))

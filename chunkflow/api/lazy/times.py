@@ -112,7 +112,8 @@ class TimeArray(Times):
         return len(self._counts)
 
     def __repr__(self) -> str:
-        return repr(self._counts).replace("chunkflow.Array", "chunkflow.TimeArray").replace("int64>", f"{self.dtype}>")
+        head, _, tail = repr(self._counts).replace("chunkflow.Array", "chunkflow.TimeArray").rpartition("int64")
+        return f"{head}{self.dtype}{tail}"
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.kept, self._counts)

@@ -19,7 +19,7 @@ from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import nest
 from chunkflow.errors import ArgumentError
-from chunkflow.graph.nodes import has_lazy
+from chunkflow.graph.nodes import as_source, has_lazy
 from chunkflow.kernels.declare import declare_permuted
 from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import Source, open_source, open_target, spec_of
@@ -166,6 +166,7 @@ def moved(x: Any, options: Options, *, order: Shape | None = None, block: Shape 
     spec = spec_of(x)
     every = tuple(range(len(spec.shape)))
     axes = every if order is None else order
+    x = as_source(x, options.out)
     if has_lazy(x):  # nothing is moved: whatever needs the result reads the array itself
         asked = replace(options, chunks=None) if options.out is None else options  # which is refused
         return Request(declare_permuted(axes), (x,), asked, is_view=axes == every, keeps=True)

@@ -140,13 +140,13 @@ def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) 
     if isinstance(out, NewArray) and out.shards is not None and out.chunks is None:
         out, chunks = replace(out, chunks=chunks), out.shards  # blocks hold whole shards
     chosen = Options(out, **options)
-    if has_lazy(x):
-        check_lazily(replace(chosen, chunks=chunks), "a rechunk")
     plan = functools.partial(_plan_into, x, chunks, chosen)
     return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), chosen, plan=plan)
 
 
 def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
+    if has_lazy(x):
+        check_lazily(replace(options, chunks=chunks), "a rechunk")
     budget, device = options.budget, options.device
     spec = spec_of(x)
     target = open_target(options.out, overwrite=options.overwrite)

@@ -24,7 +24,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError, Unsup
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.indexing import checked, indexed
 from chunkflow.graph.live import refuse_picked
-from chunkflow.graph.nodes import Lazy, first_lazy, node_of, source_of
+from chunkflow.graph.nodes import Lazy, as_source, first_lazy, node_of, source_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import Points, Slice
 from chunkflow.stores import Source, open_source, spec_of
@@ -125,6 +125,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[
     if isinstance(condition, Lazy) and axis in (None, 0) and condition._node.shape == spec_of(a).shape:
         whole = type(condition)(indexed(node_of(a), condition))
         return moved(whole, Options(**options))
+    a = as_source(a, options.get("out"))
     if isinstance(a, Lazy):
         refuse_picked(node_of(a), condition)
     holds = np.asarray(condition)
