@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from chunkflow import errors, fft, random
 from chunkflow.api.chunk_stream import Chunk, ChunkStream, chunks
+from chunkflow.api.elsewhere import FUNCTIONS
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.coarsen import coarsen
 from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store
@@ -254,6 +255,8 @@ _LATER = {
 
 def __getattr__(name: str) -> object:
     module = next((module for module, names in _LATER.items() if name in names), None)
+    if module is None and name in FUNCTIONS:
+        raise errors.MissingAttributeError(f"chunkflow has no {name}: {FUNCTIONS[name]}")
     if module is None:
         raise AttributeError(f"module 'chunkflow' has no attribute {name!r}")
     found = getattr(importlib.import_module(module), name)

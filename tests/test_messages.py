@@ -17,6 +17,7 @@ import xarray as xr
 import zarr
 
 import chunkflow as cf
+from chunkflow.api import elsewhere
 
 CPU: dict[str, Any] = {"device": "cpu"}
 
@@ -74,6 +75,24 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: cf.median(cf.open("a.npy"), budget="1MB"),
         r"run it, as median\(\.\.\.\)\.compute\(budget='1MB'\)$",
     ),
+    "a function of dask's": (lambda: cf.from_array, r"chunkflow has no from_array: chunkflow\.open\(x\) takes arrays"),
+    "a command of the shell": (lambda: cf.stats, r"no stats: .*`chunkflow stats FILE` is a command of the shell$"),
+    "an attribute of dask's": (
+        lambda: cf.open("a.npy").map_blocks,
+        r"an expression has no map_blocks: x\.map\(fn\), or chunkflow\.map\(fn, x, y\), calls",
+    ),
+    "one of a masked array": (
+        lambda: cf.masked_array(cf.open("a.npy"), cf.open("a.npy") > 1).to_hdf5,
+        r"a masked expression has no to_hdf5: chunkflow\.store\(x, path\) writes it",
+    ),
+    "keywords of dask's": (
+        lambda: cf.open("a.npy").compute(scheduler="threads", num_workers=3),
+        r"compute got an unexpected keyword argument 'num_workers': it takes budget, .*; device= says where it is "
+        r"computed, and budget= in how much memory$",
+    ),
+    "one of an operation": (lambda: cf.mean("a.npy", gpu=True), r"unexpected .*'gpu': .*; device= says"),
+    "one beside a function": (lambda: cf.map(np_sqrt, "a.npy", meta=1), r"no argument meta=, .*; dtype= says what a"),
+    "chunks of what is opened": (lambda: cf.open("a.npy", chunks=3), r"'chunks': it takes .*; blocks are planned"),
     "a labelled array in store": (
         lambda: cf.store(xr.DataArray(cf.open("a.npy")), "y.npy"),
         r"this DataArray is not: give the expression that it holds, its \.data$",
@@ -259,3 +278,16 @@ LISTED = [
 @pytest.mark.parametrize("text", LISTED)
 def test_texts_that_are_made_in_several_places_are_listed_whole(text: str) -> None:
     assert text in page()
+
+
+def test_words_of_other_libraries_are_none_of_ours() -> None:
+    x = cf.open(np.ones((2, 3)))
+    for name in elsewhere.FUNCTIONS:
+        assert name not in cf.__all__
+        with pytest.raises(AttributeError, match=f"chunkflow has no {name}: "):
+            getattr(cf, name)
+    for name in elsewhere.ATTRIBUTES:
+        with pytest.raises(AttributeError, match=f"an expression has no {name}: "):
+            getattr(x, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        cf.nothing  # noqa: B018

@@ -30,6 +30,7 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.compound import first_compound
 from chunkflow.api.docstring import documented
+from chunkflow.api.elsewhere import hint
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
 from chunkflow.core.grid import Shape
@@ -105,6 +106,7 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
             name, there = min(unknown), ", and open takes this one" if unknown & _OPENING else ""
             raise ArgumentTypeError(
                 f"{describe.__name__} got an unexpected keyword argument {name!r}: it takes {', '.join(taken)}{there}"
+                f"{hint(unknown)}"
             )
         try:
             binding.bind(*args, **kwargs)
@@ -554,17 +556,17 @@ def check_passed(name: str, kwargs: Mapping[str, Any], fn: Any = None) -> None:
             )
     for argument in sorted(kwargs.keys() - _taken(fn, kwargs)):
         close = difflib.get_close_matches(argument, RunOptions.__annotations__, 1)
-        hint = f"; did you mean {close[0]}=?" if close else ""
+        said = f"; did you mean {close[0]}=?" if close else hint([argument])
         called = getattr(fn, "__name__", fn)
         if (other := _other_door(name, argument)) is not None:
             words = written({key: value for key, value in kwargs.items() if key not in _taken(fn, kwargs)})
-            hint = (
+            said = (
                 f", but chunkflow.{other} has: write chunkflow.{other}({called}, ..., {words}), and to plan it "
                 f"chunkflow.explain(chunkflow.{other}, {called}, ..., {words})"
             )
         elif argument == "signature" and name != "apply_gufunc":
-            hint = f": write chunkflow.apply_gufunc({called}, {kwargs[argument]!r}, ...)"
-        raise ArgumentTypeError(f"{name} has no argument {argument}=, and neither has its function {called}{hint}")
+            said = f": write chunkflow.apply_gufunc({called}, {kwargs[argument]!r}, ...)"
+        raise ArgumentTypeError(f"{name} has no argument {argument}=, and neither has its function {called}{said}")
 
 
 def _other_door(name: str, argument: str) -> str | None:

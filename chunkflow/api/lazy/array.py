@@ -13,6 +13,7 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.compound import Compound, first_compound
+from chunkflow.api.elsewhere import ATTRIBUTES, known_keywords
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
@@ -191,17 +192,8 @@ class Array(InPlace, Collection):
         return format(self.item(), spec) if spec else repr(self)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("chunks", "rechunk"):
-            raise AttributeError(
-                f"an expression has no {name}: its blocks are planned when it runs. repr() of an opened array shows the "
-                "chunks that it is stored in; x.to_zarr(path, chunks=...), or chunkflow.rechunk(path, chunks, out), stores "
-                "others. Inside an xarray object it has chunks: import chunkflow.xarray before the object is made"
-            )
-        if name == "view":  # which numpy.ma.dot and others ask of what they have made
-            raise MissingAttributeError(
-                "an expression has no view: astype() converts elements, and numpy.ma's own functions take no "
-                "expressions. Of masked ones NumPy's do what these do: np.dot(x, y), not np.ma.dot(x, y)"
-            )
+        if name in ATTRIBUTES:
+            raise MissingAttributeError(f"an expression has no {name}: {ATTRIBUTES[name]}")
         if not name.startswith("_") and hasattr(np.ndarray, name):
             raise MissingAttributeError(
                 f"an expression has no {name}: use NumPy's functions that docs/numpy.md lists, or compute() first"
@@ -465,6 +457,7 @@ class Array(InPlace, Collection):
 
     # -- What runs it ---------------------------------------------------------------------------------------------
 
+    @known_keywords
     def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
         """The result as a NumPy array, or scalar; see `chunkflow.compute`.
 
@@ -477,6 +470,7 @@ class Array(InPlace, Collection):
         """
         return compute(self, budget=budget, device=device, progress=progress)
 
+    @known_keywords
     def to_zarr(
         self,
         path: Any,
@@ -511,6 +505,7 @@ class Array(InPlace, Collection):
         }
         return store(self, path, chunks=chunks, budget=budget, device=device, **options)
 
+    @known_keywords
     def to_npy(
         self,
         path: Any,

@@ -12,6 +12,7 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api import mapping
 from chunkflow.api.compound import Compound
+from chunkflow.api.elsewhere import known_keywords
 from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core import chunking
@@ -38,6 +39,7 @@ from chunkflow.stores.foreign.xarray import held
 from chunkflow.system import interrupts
 
 
+@known_keywords
 def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
     """Compute expressions, all of them in as few passes over their sources as there can be.
 
@@ -78,6 +80,7 @@ def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progres
     return results[0] if len(values) == 1 else results
 
 
+@known_keywords
 def store(
     arrays: Any,
     outs: Any,

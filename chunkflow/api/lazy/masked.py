@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import masked_functions, numpy_functions
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute
@@ -161,6 +162,8 @@ class MaskedArray(Masked):
         if not name.startswith("_") and (hasattr(Array, name) or hasattr(np.ma.MaskedArray, name)):
             asked = f". {NUMPY_MA}" if name == "view" else ""
             raise MissingAttributeError(f"a masked expression has no {name}: {WAYS_OUT}{asked}")
+        if name in ATTRIBUTES:
+            raise MissingAttributeError(f"a masked expression has no {name}: {ATTRIBUTES[name]}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- Who asks it ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from chunkflow.api.elsewhere import known_keywords
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.masked import MaskedArray
 from chunkflow.api.lazy.times import TimeArray
@@ -25,6 +26,7 @@ from chunkflow.stores.foreign.xarray import held
 from chunkflow.stores.registry import stored
 
 
+@known_keywords
 def open(
     source: Any, *, decode: Literal["cf", "raw"] | None = None, missing: Literal["fill", "error"] | None = None
 ) -> Any:

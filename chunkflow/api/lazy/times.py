@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import numpy_functions, times_functions, times_ufuncs, times_units
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.fill import check_layout
@@ -121,6 +122,8 @@ class TimeArray(Times):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and (hasattr(Array, name) or hasattr(np.ndarray, name)):
             raise MissingAttributeError(f"an expression of times has no {name}: {WAYS_OUT}")
+        if name in ATTRIBUTES:
+            raise MissingAttributeError(f"an expression of times has no {name}: {ATTRIBUTES[name]}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __bool__(self) -> bool:

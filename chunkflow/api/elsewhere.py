@@ -1,0 +1,132 @@
+"""What other libraries' words are here: functions, attributes of arrays and keywords, with the line that works."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+from chunkflow.errors import ArgumentTypeError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_OPEN = "chunkflow.open(x) takes arrays, paths and URLs; and so does each operation"
+_BLOCKS = "its blocks are planned when it runs, and chunkflow.explain(x) shows them"
+_CHUNKS = (
+    f"{_BLOCKS}. repr() of an opened array shows the chunks that it is stored in; x.to_zarr(path, chunks=...), or "
+    "chunkflow.rechunk(path, chunks, out), stores others"
+)
+_STORE = "chunkflow.store(x, path) writes it: the path ends in .zarr, .npy, .h5:/name or .tif"
+_COMPUTE = "x.compute() gives a NumPy array"
+_MAP = "x.map(fn), or chunkflow.map(fn, x, y), calls a function with blocks"
+
+FUNCTIONS = {
+    "array": _OPEN,
+    "asarray": _OPEN,
+    "from_array": _OPEN,
+    "from_zarr": _OPEN,
+    "from_npy_stack": _OPEN,
+    "imread": _OPEN,
+    "load": _OPEN,
+    "open_array": _OPEN,
+    "open_dataset": f"{_OPEN}. import chunkflow.xarray has what xarray opens streamed",
+    "open_zarr": _OPEN,
+    "read": _OPEN,
+    "map_blocks": _MAP,
+    "apply": _MAP,
+    "stats": "chunkflow.mean(x), min, max and std are functions, and `chunkflow stats FILE` is a command of the shell",
+    "info": "repr(chunkflow.open(path)) shows an array, and `chunkflow info FILE` is a command of the shell",
+    "run": "chunkflow.map(fn, x) and chunkflow.store(x, path) compute, and `chunkflow run` is a command of the shell",
+    "convert": "chunkflow.copy(path, out) copies into any format",
+    "doctor": "`chunkflow doctor` is a command of the shell",
+    "delayed": "there are no tasks of any objects: chunkflow.map(fn, x) calls a function with blocks",
+    "persist": "x.persist() keeps an expression's parts on dask's workers, and x.to_zarr(path) in a file",
+    "visualize": "chunkflow.explain(x) shows the plan",
+    "save": _STORE,
+    "to_hdf5": _STORE,
+    "to_npy": _STORE,
+    "to_tiff": _STORE,
+    "to_zarr": _STORE,
+    "asnumpy": _COMPUTE,
+}
+"""Functions that the package does not have."""
+
+ATTRIBUTES = {
+    "chunks": f"{_CHUNKS}. Inside an xarray object it has chunks: import chunkflow.xarray before the object is made",
+    "rechunk": _CHUNKS,
+    "chunksize": _CHUNKS,
+    "numblocks": _BLOCKS,
+    "npartitions": _BLOCKS,
+    "blocks": _BLOCKS,
+    "partitions": _BLOCKS,
+    "map_blocks": _MAP,
+    "to_hdf5": _STORE,
+    "to_npy_stack": _STORE,
+    "to_tiff": _STORE,
+    "save": _STORE,
+    "store": _STORE,
+    "write": _STORE,
+    "load": _COMPUTE,
+    "get": _COMPUTE,
+    "numpy": _COMPUTE,
+    "to_numpy": _COMPUTE,
+    "stats": "x.mean(), x.min(), x.max() and x.std() are expressions: chunkflow.compute(...) has one pass for all",
+    "median": "np.median(x, axis) is an expression",
+    "view": "astype() converts elements, and numpy.ma's own functions take no expressions. Of masked ones NumPy's do "
+    "what these do: np.dot(x, y), not np.ma.dot(x, y)",
+}
+"""Attributes that expressions do not have."""
+
+_RUNNING = "device= says where it is computed, and budget= in how much memory"
+
+KEYWORDS = {
+    "scheduler": _RUNNING,
+    "num_workers": _RUNNING,
+    "n_workers": _RUNNING,
+    "processes": _RUNNING,
+    "memory_limit": _RUNNING,
+    "max_memory": _RUNNING,
+    "allowed_mem": _RUNNING,
+    "gpu": _RUNNING,
+    "chunks": "blocks are planned; chunks of an output are for store(), to_zarr() and rechunk()",
+    "chunksize": "blocks are planned; chunks= of an output are for store(), to_zarr() and rechunk()",
+    "compute": "this call computes; what is not computed yet is the expression",
+    "mode": "overwrite=True replaces an output that exists",
+    "region": "chunkflow.ExistingArray(path, region=...) is an output",
+    "component": "the path of a member names it, as 'x.zarr/u' or 'x.h5:/u'",
+    "compressor": "chunkflow.NewArray(path, compressors=...) is an output",
+    "compressors": "chunkflow.NewArray(path, compressors=...) is an output",
+    "compression": "chunkflow.NewArray(path, compressors=...) is an output",
+    "return_stored": "what is stored is opened again by chunkflow.open(path)",
+    "lock": "no lock is needed",
+    "meta": "dtype= says what a function gives",
+    "optimize_graph": "expressions are always optimized",
+}
+"""Keywords that functions do not have."""
+
+
+def hint(unknown: Iterable[str]) -> str:
+    """What other libraries' keywords are here: the end of a sentence, or empty.
+
+    >>> hint(["foo"])
+    ''
+    """
+    return "".join(f"; {said}" for said in dict.fromkeys(KEYWORDS.get(name, "") for name in sorted(unknown)) if said)
+
+
+def known_keywords(fn: Callable[P, T]) -> Callable[P, T]:
+    """A function that says of an unknown keyword what it takes, and what other libraries' are here."""
+    taken = [name for name in inspect.signature(fn).parameters if name != "self"]
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if unknown := kwargs.keys() - taken:
+            raise ArgumentTypeError(
+                f"{fn.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
+                f"{hint(unknown)}"
+            )
+        return fn(*args, **kwargs)
+
+    return call
