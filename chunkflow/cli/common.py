@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import glob
 import itertools
 import os
 import re
+import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+import chunkflow as cf
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, ChunkflowError
+from chunkflow.stores.paths import HDF5, TIFF, hdf5_named
 
 Commands = Any
 """What ``add_subparsers`` gives. argparse has no public name for it."""
@@ -24,6 +29,11 @@ _VALUE = re.compile(r"\b(budget|device)='?+([\w:%.]*+)'?+(?! \()")
 _FORMAT = re.compile(r"or give its format, as chunkflow\.NewArray\(path, format='zarr'\)")
 _KINDS = "give a .npy file, a zarr array, or a dataset of an HDF5 file ('file.h5:/name')"
 
+_STACK = re.compile(
+    r"; chunkflow\.stack\(\[chunkflow\.open\(path(?: \+ '(.*?)')?\) for .*?glob\('(.*?)'\)\)\]\) joins them"
+)
+"""How Python joins arrays of files, which are one by a pattern here."""
+
 _WORDS = (
     (_TRUE, r"--\1"),
     (_VALUE, r"--\1 \2"),
@@ -31,10 +41,17 @@ _WORDS = (
     (re.compile(r", or pass the [\w.]+ itself, opened for writing, to write into it"), ""),
     (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
     (_FORMAT, "or use chunkflow copy --format"),
-    (re.compile(r"; chunkflow\.stack\(\[.*?\]\) joins (them|those of others)"), ""),
+    (_STACK, r"; '\2\1' is one array of all"),
+    (re.compile(r"; chunkflow\.stack\(\[.*?\]\) joins those of others"), ""),
 )
 """What messages say to those who write Python, and what is said here."""
 
+
+ARRAY = "any array: .npy, zarr, x.h5:/name, TIFF, a URL; or a pattern of files in quotes, as 'step_*.h5:/u'"
+"""What a command says of an array that it takes."""
+
+MOST_NAMES = 3
+"""Names of many that are listed."""
 
 RESUME = "keep finished blocks, so that the same line goes on if it is killed or fails: give it from the first time"
 
@@ -54,11 +71,63 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=Help, **options)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The arguments of this parser. What it does not know is refused here, where its options are known."""
+        given = list(sys.argv[1:] if args is None else args)
+        found, rest = super().parse_known_args(given, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {_few(rest)}{unrecognized(rest, given, self._option_string_actions)}")
+        return found, rest
+
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        if re.match(r"unrecognized arguments: [^-]", message):
-            message += ", perhaps since an option stands among the arrays: give options after them"
+        if wrong := _COMMAND.match(message):
+            names = re.findall(r"[\w-]+", wrong[2])
+            message = f"there is no command {wrong[1]!r}{close_to(wrong[1], names)}: commands are {', '.join(names)}"
         self.exit(2, f"chunkflow: error: {message} (see {self.prog} --help)\n")
+
+
+_COMMAND = re.compile(r"argument COMMAND: invalid choice: '(.*)' \(choose from (.*)\)")
+"""How argparse refuses a command."""
+
+_OPTION = re.compile(r"--?[A-Za-z]")
+
+
+def close_to(name: str, names: Iterable[str]) -> str:
+    """A question in the middle of a sentence, if one of the names is like a misspelt one.
+
+    >>> close_to("stat", ["run", "stats"]), close_to("x", ["run"])
+    (' (did you mean stats?)', '')
+    """
+    close = difflib.get_close_matches(name, names, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def unrecognized(rest: Sequence[str], given: Sequence[str], options: Iterable[str]) -> str:
+    """What may be wrong with arguments that a command does not know: the end of a sentence."""
+    unknown = [each.partition("=")[0] for each in rest if _OPTION.match(each)]
+    if unknown:
+        return close_to(unknown[0], options)
+    for place, option in enumerate(given):
+        numbers = list(itertools.takewhile(_SIDE.fullmatch, given[place + 1 :]))
+        if _OPTION.match(option) and len(numbers) > 1:
+            return f": numbers are joined by commas, as {option} {','.join(numbers)}"
+    files = [each for each in rest if os.path.exists(each)]
+    if files:
+        folder, end = os.path.dirname(files[0]), os.path.splitext(files[0])[1]
+        pattern = os.path.join(folder, f"*{end}") + ":/name" * (end.lower() in HDF5)
+        return f": one array is taken here. Put a pattern in quotes, as '{pattern}': that is one array of all files"
+    if any(map(_OPTION.match, given)):
+        return ", perhaps since an option stands among the arrays: give options after them"
+    return ""
+
+
+_SIDE = re.compile(r"\d+|all|auto")
+
+
+def _few(names: Sequence[str]) -> str:
+    """Names in a line, the first three of many."""
+    return " ".join([*names[:MOST_NAMES], *["..."] * (len(names) > MOST_NAMES)])
 
 
 def command(
@@ -154,6 +223,27 @@ def positive(text: str) -> int:
     if not (text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
+
+
+def opened(path: str, decode: Any = None) -> Any:
+    """The lazy array of a path; of a pattern the arrays of the files, along a new first axis."""
+    files = matching(path)
+    return cf.stack([cf.open(each, decode=decode) for each in files]) if files else cf.open(path, decode=decode)
+
+
+def matching(path: str) -> list[str]:
+    """Paths of the arrays that a pattern stands for, in order; none of a path, and of TIFF files, which are one array.
+
+    >>> matching("x.zarr"), matching("frames/*.tif")
+    ([], [])
+    """
+    file, name = hdf5_named(path) or (path, None)
+    if not any(letter in file for letter in "*?[") or "://" in path or path.lower().endswith(TIFF):
+        return []
+    if os.path.exists(file):
+        return []
+    found = [each if name is None else f"{each}:{name}" for each in sorted(glob.glob(file))]
+    return found or refuse(f"no file matches the pattern {file}")
 
 
 def described(array: Any, where: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 import chunkflow as cf
 from chunkflow.cli.common import (
+    ARRAY,
     Commands,
     add_chunks,
     add_decode,
@@ -17,6 +18,8 @@ from chunkflow.cli.common import (
     command,
     described,
     lengths,
+    matching,
+    opened,
     output_options,
     refuse,
 )
@@ -36,7 +39,7 @@ def add(commands: Commands) -> None:
     """Add the command."""
     told = "copy an array, also into another format, with other chunks or of another dtype"
     parser = command(commands, "copy", run, told, TEXT, aliases=["convert"])
-    parser.add_argument("source", metavar="SRC", help="any array: .npy, zarr, x.h5:/name, TIFF, or a URL")
+    parser.add_argument("source", metavar="SRC", help=ARRAY)
     parser.add_argument("out", metavar="DST", help="path of the copy; it must not exist without --overwrite")
     parser.add_argument("--format", choices=("zarr", "npy", "hdf5"), help="format of DST, if its end does not say it")
     add_chunks(parser)
@@ -56,15 +59,16 @@ def run(options: argparse.Namespace) -> int:
     given = {"checksum": True if options.checksum else None, **output_options(options)}
     work: tuple[Any, ...]
     if options.decode == "cf":
-        lazy = cf.open(options.source, decode="cf")
+        lazy = opened(options.source, "cf")
         work = (cf.store, lazy if dtype is None else lazy.astype(dtype), _place(options))
     else:
         if options.decode == "raw":
             warnings.simplefilter("ignore", CodingWarning)
         given["out"] = _place(options)
-        work = (cf.copy, options.source)
+        source = opened(options.source) if matching(options.source) else options.source
+        work = (cf.copy, source)
         if dtype is not None:
-            work = (cf.map, lambda block: block.astype(dtype), options.source)
+            work = (cf.map, lambda block: block.astype(dtype), source)
     if options.explain:
         print(cf.explain(*work, **given))
         return 0

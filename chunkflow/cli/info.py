@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import chunkflow as cf
-from chunkflow.cli.common import Commands, command
+from chunkflow.cli.common import Commands, command, matching
 from chunkflow.cli.contents import show
 from chunkflow.core.settings import temporary_directory
 from chunkflow.core.units import format_bytes
@@ -80,7 +80,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what is found."""
     if options.files:
-        return show(options.files, as_json=options.json)
+        return show([each for file in options.files for each in matching(file) or [file]], as_json=options.json)
     found = gathered()
     if options.json:
         print(json.dumps(found, indent=1))

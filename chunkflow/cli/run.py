@@ -24,6 +24,7 @@ from chunkflow.cli.common import (
     check_writable,
     command,
     described,
+    opened,
     output_options,
     positive,
     refuse,
@@ -150,7 +151,7 @@ def explain(options: argparse.Namespace) -> int:
 
 def evaluated(options: argparse.Namespace) -> Any:
     """The result of FN: a lazy array or several, or a value where it had to be computed at once."""
-    arrays = [cf.open(path, decode=options.decode) for path in options.inputs]
+    arrays = [opened(path, options.decode) for path in options.inputs]
     if options.boundary is not None and options.depth is None:
         refuse("--boundary says what lies beyond the edges for --depth: give that too")
     with cf.Budget(options.budget or DEFAULT):  # of what is computed at once, as the mask of a[a > 3]

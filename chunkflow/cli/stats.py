@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import chunkflow as cf
-from chunkflow.cli.common import Commands, add_decode, add_run, command, described, run_options
+from chunkflow.cli.common import ARRAY, Commands, add_decode, add_run, command, described, opened, run_options
 from chunkflow.cli.histogram import Bars, bars, histogram
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.stores.protocol import gaps_of
@@ -36,7 +36,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = command(commands, "stats", run, "read an array once: extremes, mean, deviation, histogram, NaN", TEXT)
-    parser.add_argument("source", metavar="FILE", help="any array: .npy, zarr, x.h5:/name, TIFF, or a URL")
+    parser.add_argument("source", metavar="FILE", help=ARRAY)
     parser.add_argument("--json", action="store_true", help="print it for programs")
     add_decode(parser)
     add_run(parser)
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the array, and print what was found."""
-    x = cf.open(options.source, decode=options.decode)
+    x = opened(options.source, options.decode)
     found = statistics(x, **run_options(options))
     shape = {"dtype": str(x.dtype), "shape": list(x.shape)}
     if options.json:

@@ -71,6 +71,9 @@ READERS = (
 )
 """Formats that chunkflow leaves to others. How a file begins comes before how its name ends."""
 
+FEW = 3
+"""Names of a directory that are listed."""
+
 MARKS = {"attributes.json": "N5", "manifest.ocdbt": "OCDBT, a database of zarr arrays", "info": "neuroglancer's"}
 """Files by which directories of other formats are known."""
 
@@ -101,7 +104,9 @@ def refusal(given: str, kinds: str) -> ChunkflowError:
         known = advice(path)
         if known:
             return ArgumentError(f"{path} is {known}")
-    what = "" if is_file else f"is a directory without metadata of zarr{_inside(given, path)}: it "
+    elif inside := _inside(given, path):
+        return ArgumentError(f"{path} is a directory, and no zarr array: {inside}")
+    what = "" if is_file else f"is a directory without metadata of zarr{_if_empty(path)}: it "
     return ArgumentError(f"{path} {what}is neither a .npy file nor a zarr array: open it and pass {kinds}")
 
 
@@ -185,22 +190,26 @@ def _splits(path: str) -> list[tuple[str, str]]:
     return [(path[:i], path[i + 1 :]) for i, letter in enumerate(path) if letter == ":"]
 
 
+def _if_empty(path: str) -> str:
+    with suppress(OSError):
+        return "" if os.listdir(path) else " (it is empty)"
+    return ""
+
+
 def _inside(given: str, path: str) -> str:
-    """What a directory holds that is in another format, and the line that opens it."""
+    """How to open what a directory holds: the line first, then a few names. Empty if that is not known."""
     with suppress(OSError):
         names = sorted(os.listdir(path))
         for mark, name in MARKS.items():
             if mark in names:
-                return f" (but of {name}: open it with tensorstore.open, and pass the TensorStore)"
+                return f"it is of {name}. Open it with tensorstore.open, and pass the TensorStore"
         for endings in (TIFF, HDF5, (".npy", ".zarr")):
             files = [name for name in names if name.lower().endswith(endings)]
             if not files:
                 continue
             some = os.path.join(given, f"*{os.path.splitext(files[0])[1]}")
             if endings == TIFF:
-                return f" (it holds {listed(files)}: {some!r} is one array of them)"
+                return f"{some!r} is one array of its files ({listed(files, FEW)})"
             one = os.path.join(given, files[0]) + ":/name" * (endings == HDF5)
-            return f" (it holds {listed(files)}: one is {one!r}; {_joined(some)} joins them)"
-        if not names:
-            return " (it is empty)"
+            return f"{one!r} is one of its arrays; {_joined(some)} joins them ({listed(files, FEW)})"
     return ""

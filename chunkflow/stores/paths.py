@@ -225,14 +225,14 @@ def existing(name: str, what: str) -> OutputExistsError:
     )
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names as text for people, at most twenty.
+def listed(names: Iterable[str], most: int = _LISTED) -> str:
+    """Names as text for people, not all of many.
 
-    >>> listed(["u", "v"]), listed([])
-    ("'u', 'v'", 'none')
+    >>> listed(["u", "v"]), listed([]), listed("abc", 2)
+    ("'u', 'v'", 'none', "'a', 'b', ...")
     """
     names = sorted(names)
-    return ", ".join([*map(repr, names[:_LISTED]), *["..."] * (len(names) > _LISTED)]) or "none"
+    return ", ".join([*map(repr, names[:most]), *["..."] * (len(names) > most)]) or "none"
 
 
 def file_system_of(device: int) -> str:

@@ -175,7 +175,9 @@ def test_a_directory_of_tiffs_is_opened_by_a_pattern(capsys: pytest.CaptureFixtu
     Path("tiffs").mkdir()
     Path("tiffs/a.tif").touch()
     assert main(["stats", "tiffs"]) == 2
-    assert "(it holds 'a.tif': 'tiffs/*.tif' is one array of them)" in refused(capsys)
+    assert "tiffs is a directory, and no zarr array: 'tiffs/*.tif' is one array of its files ('a.tif')" in refused(
+        capsys
+    )
 
 
 def test_tiff_without_its_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,8 +196,11 @@ def test_a_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         (["a + q", "a.npy", "b.zarr", "c.npy"], "name 'q' is not defined; the inputs are a, b"),
         (["a", "a.npy", "c.npy", "--trace", "none/t.json"], "--trace none/t.json cannot be written: there is no"),
         (["a", "a.npy", "c.npy", "--trace", "."], "--trace . is a directory"),
-        (["a", "*.npy", "c.npy"], "only of TIFF files a pattern is an array"),
-        (["a", ".", "c.npy"], "give a .npy file, a zarr array, or a dataset"),
+        (["a", "none*.npy", "c.npy"], "no file matches the pattern none*.npy"),
+        (
+            ["a", ".", "c.npy"],
+            "is a directory, and no zarr array: './a.npy' is one of its arrays; './*.npy' is one array of all ('a.npy'",
+        ),
     ],
 )
 def test_mistakes_are_a_line(line: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,3 +274,56 @@ def test_a_depth_is_a_number_or_several(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["run", "filters:behind", "a.npy", "-", "--depth", "deep"])
     assert "'deep' is no number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["stat", "a.npy"], "there is no command 'stat' (did you mean stats?): commands are demo, info"),
+        (["frobnicate"], "there is no command 'frobnicate': commands are"),
+        (["stats", "a.npy", "--bugdet", "1GB"], "unrecognized arguments: --bugdet 1GB (did you mean --budget?)"),
+        (["stats", "a.npy", "--frobnicate"], "unrecognized arguments: --frobnicate (see chunkflow stats --help)"),
+        (["rechunk", "a.npy", "c.zarr", "--chunks", "8", "16", "all"], "joined by commas, as --chunks 8,16,all"),
+        (["rechunk", "--chunks", "8", "16", "all", "a.npy", "c.zarr"], "joined by commas, as --chunks 8,16,all"),
+        (["stats", *(f"{i}.tif" for i in range(9))], "1.tif 2.tif 3.tif ...: one array is taken here. Put a pattern"),
+        (["copy", *(f"{i}.tif" for i in range(9)), "c.npy"], "in quotes, as '*.tif': that is one array of all files"),
+        (["stats", "s/0.h5", "s/1.h5"], "in quotes, as 's/*.h5:/name'"),
+        (["stats", "a.npy", "nothing"], "unrecognized arguments: nothing (see chunkflow stats --help)"),
+        (["copy", "a.npy", "--device", "cpu", "c.npy", "d.npy"], "d.npy, perhaps since an option stands among"),
+    ],
+)
+def test_wrong_lines_say_what_was_meant(line: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("s").mkdir()
+    for name in (*(f"{i}.tif" for i in range(9)), "s/0.h5", "s/1.h5"):
+        Path(name).touch()
+    with pytest.raises(SystemExit) as ended:
+        main(line)
+    assert ended.value.code == 2
+    assert told in error_of(capsys)
+
+
+@pytest.mark.parametrize("pattern", ["step_*.h5:/fields/u", "step_*.npy", "step_*.zarr"])
+def test_a_pattern_is_one_array(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(3):
+        cf.copy(A + i, f"step_{i}{pattern[6:]}")
+    wanted = np.stack([A, A + 1, A + 2])
+    assert main(["stats", pattern]) == 0
+    assert capsys.readouterr().out.startswith(f"{pattern}: float32 {wanted.shape}")
+    for line in (["run", "a * 1"], ["copy"], ["rechunk"], ["copy", "--dtype", "f8"], ["copy", "--decode", "cf"]):
+        command, *rest = line
+        more = ["--chunks", "1,all,all,all"] if command == "rechunk" else []
+        fn, rest = (rest, []) if command == "run" else ([], rest)
+        assert main([command, *fn, pattern, "c.zarr", "--overwrite", *rest, *more]) == 0
+        np.testing.assert_array_equal(cf.open("c.zarr").compute(), wanted)
+    capsys.readouterr()
+    assert main(["info", pattern]) == 0
+    assert capsys.readouterr().out.count("float32") == 3
+
+
+def test_a_directory_of_files_is_opened_by_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("steps").mkdir()
+    cf.copy(A, "steps/0.h5:/u")
+    assert main(["stats", "steps"]) == 2
+    assert "'steps/0.h5:/name' is one of its arrays; 'steps/*.h5:/name' is one array of all ('0.h5')" in error_of(
+        capsys
+    )

@@ -104,7 +104,9 @@ def test_a_directory_without_metadata_says_what_it_holds(tmp_path: Path) -> None
     with pytest.raises(ArgumentError, match="it is empty"):
         open_source(tmp_path / "u.zarr")
     (tmp_path / "u.zarr" / "0.tif").touch()
-    with pytest.raises(ArgumentError, match=r"holds '0\.tif': '\S+u\.zarr/\*\.tif' is one array of them"):
+    with pytest.raises(
+        ArgumentError, match=r"is a directory, .*: '\S+u\.zarr/\*\.tif' is one array of its .* \('0\.tif'\)$"
+    ):
         open_source(tmp_path / "u.zarr")
     (tmp_path / "u.zarr" / "attributes.json").touch()
     with pytest.raises(ArgumentError, match="N5"):
@@ -127,7 +129,15 @@ def test_of_a_directory_of_files_the_line_is_named_that_opens_them(
     Path("steps", name).touch()
     with pytest.raises(ArgumentError) as caught:
         open_source("steps")
-    assert f"(it holds {name!r}: one is {one!r}; chunkflow.stack([chunkflow.{joined}]) joins them)" in str(caught.value)
+    said = f"{one!r} is one of its arrays; chunkflow.stack([chunkflow.{joined}]) joins them ({name!r})"
+    assert str(caught.value).endswith(f"steps is a directory, and no zarr array: {said}")
+
+
+def test_of_many_files_a_few_are_named(tmp_path: Path) -> None:
+    for i in range(30):
+        (tmp_path / f"{i:02}.tif").touch()
+    with pytest.raises(ArgumentError, match=r"is one array of its files \('00\.tif', '01\.tif', '02\.tif', \.\.\.\)$"):
+        open_source(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["result", "result.csv", "result.png"])
