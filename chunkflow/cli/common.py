@@ -29,9 +29,7 @@ _VALUE = re.compile(r"\b(budget|device)='?+([\w:%.]*+)'?+(?! \()")
 _FORMAT = re.compile(r"or give its format, as chunkflow\.NewArray\(path, format='zarr'\)")
 _KINDS = "give a .npy file, a zarr array, or a dataset of an HDF5 file ('file.h5:/name')"
 
-_STACK = re.compile(
-    r"; chunkflow\.stack\(\[chunkflow\.open\(path(?: \+ '(.*?)')?\) for .*?glob\('(.*?)'\)\)\]\) joins them"
-)
+_STACK = re.compile(r"; chunkflow\.stack\(\[chunkflow\.open\(path(?: \+ '(.*?)')?\) .*\('(.*?)'\)\)\]\) joins them")
 """How Python joins arrays of files, which are one by a pattern here."""
 
 _WORDS = (

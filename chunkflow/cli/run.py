@@ -66,13 +66,18 @@ MOST_PRINTED = 1 << 20
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+"""A function of a module, as Python writes it."""
+
+
 def add(commands: Commands) -> None:
     """Add the commands."""
     parser = command(commands, "run", run, "compute an expression or a function of arrays", f"{TEXT}\n{RUN}")
     _add_arguments(parser)
     add_chunks(parser)
     add_output(parser)
-    parser.add_argument("--trace", metavar="FILE", help="write when each stage was busy, for ui.perfetto.dev")
+    told = "write when each stage was busy: a page (.html), or a trace for ui.perfetto.dev (.json)"
+    parser.add_argument("--trace", metavar="FILE", help=told)
     parser.add_argument("--report", action="store_true", help="print seconds, bytes and GB/s of each stage, and advice")
 
     told = "show the plan of `run`: passes, blocks, bytes, memory and seconds"
@@ -102,6 +107,8 @@ def run(options: argparse.Namespace) -> int:
         return explain(options)
     if options.trace:
         check_writable(options.trace, "--trace")
+        if not options.trace.lower().endswith((".json", ".html")):
+            refuse(f"--trace {options.trace} must end in .json, for a trace, or in .html, for a page")
     with cf.Profile() as profile:
         result = evaluated(options)
         if options.out == "-":
@@ -116,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         advice = f"\n\n{report.advice()}" if report.seen else ""
         print(f"{report}{advice}", file=sys.stderr if options.out == "-" else sys.stdout)
     if options.trace:
-        profile.trace(options.trace)
+        (profile.html if options.trace.lower().endswith(".html") else profile.trace)(options.trace)
     return 0
 
 
@@ -193,6 +200,8 @@ def _expression(text: str, arrays: Sequence[Any]) -> Any:
             raise
         inputs = ", ".join(list(names)[: len(arrays)])
         also = f"; the inputs are {inputs}" if isinstance(error, NameError) else ""
+        if also and _DOTTED.fullmatch(text):
+            also = f": write {':'.join(text.rsplit('.', 1))} for the function of the module{also}"
         refuse(f"cannot evaluate {text!r}: {type(error).__name__}: {error}{also}")
     if callable(found) and not hasattr(found, "shape"):
         refuse(f"{text!r} is a function, and not called: write it with its arguments, as {text}()")

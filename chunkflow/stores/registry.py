@@ -425,6 +425,9 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
             if each.takes(path):
                 each.require(path)
                 return each.target(path, overwrite=overwrite)
+        if os.path.isdir(path):
+            inner = os.path.join(path, "result.zarr")
+            raise ArgumentError(f"the output {path} is a directory: give the path of an array, as {inner!r}")
         wrong = at("chunkflow.stores.advice:misplaced")(path)
         raise ArgumentError(
             f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr, .h5 or .tif, or "

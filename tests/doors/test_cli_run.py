@@ -197,10 +197,10 @@ def test_a_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         (["a", "a.npy", "c.npy", "--trace", "none/t.json"], "--trace none/t.json cannot be written: there is no"),
         (["a", "a.npy", "c.npy", "--trace", "."], "--trace . is a directory"),
         (["a", "none*.npy", "c.npy"], "no file matches the pattern none*.npy"),
-        (
-            ["a", ".", "c.npy"],
-            "is a directory, and no zarr array: './a.npy' is one of its arrays; './*.npy' is one array of all ('a.npy'",
-        ),
+        (["a", ".", "c.npy"], "is a directory, and no zarr array: './a.npy' is one of its arrays; './*.npy' is one"),
+        (["filters.behind", "a.npy", "-"], "write filters:behind for the function of the module"),
+        (["a", "a.npy", "b.zarr/.."], "is a directory: give the path of an array, as '"),
+        (["a", "a.npy", "d.npy", "--trace", "t.txt"], "--trace t.txt must end in .json, for a trace, or in .html"),
     ],
 )
 def test_mistakes_are_a_line(line: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,6 +260,10 @@ def test_a_trace_and_advice_are_written(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["run", "a + 1", "a.npy", "c.npy", "--trace", "trace.json", "--report"]) == 0
     assert {event["ph"] for event in json.loads(Path("trace.json").read_text())["traceEvents"]} == {"M", "X", "C"}
     assert "bound by" in capsys.readouterr().out
+    assert main(["run", "a + 1", "a.npy", "-", "--trace", "page.html"]) == 0
+    assert Path("page.html").read_text().startswith("<!")
+    with cf.Profile() as profile, pytest.raises(cf.errors.ArgumentError, match=r"profile\.html\(path\) writes one"):
+        profile.trace("other.html")
 
 
 def test_the_plan_is_that_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:

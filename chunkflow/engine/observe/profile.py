@@ -15,7 +15,7 @@ from chunkflow.engine.observe.report import Report, StageReport
 from chunkflow.engine.observe.timeline import Timeline
 from chunkflow.engine.observe.watched_run import WatchedRun
 from chunkflow.engine.trace import STAGES, Observer, Stage, observing
-from chunkflow.errors import ChunkflowError
+from chunkflow.errors import ArgumentError, ChunkflowError
 
 _NOTES_KEPT = 32
 RUNS_KEPT = 256
@@ -158,7 +158,12 @@ class Profile(Observer):
         Parameters
         ----------
         path : str or Path
-            A file, which is written over; its name ends in ``.json`` by custom.
+            A file, which is written over; its name ends in ``.json`` by custom, and not in ``.html``.
+
+        Raises
+        ------
+        ArgumentError
+            The name is that of a page, which `html` writes.
 
         Examples
         --------
@@ -172,6 +177,8 @@ class Profile(Observer):
         ...     sorted({event["ph"] for event in json.load(file)["traceEvents"]})
         ['C', 'M', 'X']
         """
+        if str(path).lower().endswith(".html"):
+            raise ArgumentError(f"a trace is JSON, and {path} is named as a page: profile.html(path) writes one")
         chrome_trace.write(path, self.timeline, self.passes)
 
     def html(self, path: str | Path) -> None:
