@@ -69,6 +69,28 @@ def test_info_of_files(files: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split(":")[1] for line in capsys.readouterr().out.splitlines()] == ["/fields/u", "/v"]
 
 
+def test_info_of_other_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    netcdf, tifffile = pytest.importorskip("scipy.io").netcdf_file, pytest.importorskip("tifffile")
+    monkeypatch.chdir(tmp_path)
+    with netcdf("n.nc", "w") as file:
+        file.createDimension("t", 5)
+        for name in ("t2m", "t"):
+            file.createVariable(name, "f4", ("t",))[:] = 1
+    for i in range(2):
+        tifffile.imwrite(f"{i}.tif", np.ones((4, 6), "u1"))
+    zarr.create_array("raw.zarr", shape=(2, 800, 800), chunks=(1, 800, 800), dtype="u2", compressors=None)
+    assert main(["info", "n.nc", "n.nc:t", "*.tif", "raw.zarr"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "n.nc:t2m: float32 (5,), 20 B, read through xarray",
+        "n.nc:t: float32 (5,), 20 B, read through xarray",
+        "n.nc:t: float32 (5,), 20 B, read through xarray",
+        "*.tif: uint8 (2, 4, 6), 48 B, chunks (1, 4, 6), read through zarr: ZarrFileSequenceStore",
+        "raw.zarr: uint16 (2, 800, 800), 2.56 MB, chunks (1, 800, 800), read directly: raw",
+    ]
+
+
 def test_info_of_files_for_programs(files: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "a.h5", "--json"]) == 0
     first, names, last = json.loads(capsys.readouterr().out)
