@@ -16,7 +16,8 @@ _OPEN = "chunkflow.open(x) takes arrays, paths and URLs; and so does each operat
 _BLOCKS = "its blocks are planned when it runs, and chunkflow.explain(x) shows them"
 _CHUNKS = (
     f"{_BLOCKS}. repr() of an opened array shows the chunks that it is stored in; x.to_zarr(path, chunks=...), or "
-    "chunkflow.rechunk(path, chunks, out), stores others"
+    "chunkflow.rechunk(path, chunks, out), stores others. Inside an xarray object an expression has chunks: "
+    "import chunkflow.xarray before the object is made"
 )
 _STORE = "chunkflow.store(x, path) writes it: the path ends in .zarr, .npy, .h5:/name or .tif"
 _COMPUTE = "x.compute() gives a NumPy array"
@@ -54,7 +55,7 @@ FUNCTIONS = {
 """Functions that the package does not have."""
 
 ATTRIBUTES = {
-    "chunks": f"{_CHUNKS}. Inside an xarray object it has chunks: import chunkflow.xarray before the object is made",
+    "chunks": _CHUNKS,
     "rechunk": _CHUNKS,
     "chunksize": _CHUNKS,
     "numblocks": _BLOCKS,
