@@ -75,6 +75,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: cf.median(cf.open("a.npy"), budget="1MB"),
         r"run it, as median\(\.\.\.\)\.compute\(budget='1MB'\)$",
     ),
+    "times with other chunks": (
+        lambda: cf.rechunk(cf.open(np.ones(3, "M8[s]")), 2, "o.zarr"),
+        r"chunkflow\.rechunk of times is not supported, but x\.to_zarr\(path, chunks=\.\.\.\) stores them",
+    ),
     "a function of dask's": (lambda: cf.from_array, r"chunkflow has no from_array: chunkflow\.open\(x\) takes arrays"),
     "a command of the shell": (lambda: cf.stats, r"no stats: .*`chunkflow stats FILE` is a command of the shell$"),
     "an attribute of dask's": (

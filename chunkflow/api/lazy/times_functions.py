@@ -545,7 +545,14 @@ def reduced(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[st
     return function(table[fn], inputs, {"axis": 0, **kwargs})
 
 
-HANDLERS = Handlers(FUNCTIONS, OPERATIONS, refusal)
+def _unlisted(name: str) -> Exception:
+    """The error of a function that times do not have."""
+    if name == "chunkflow.rechunk":
+        return refusal(name, "is not supported, but x.to_zarr(path, chunks=...) stores them with other chunks")
+    return refusal(name)
+
+
+HANDLERS = Handlers(FUNCTIONS, OPERATIONS, _unlisted)
 
 
 def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
