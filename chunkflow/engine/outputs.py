@@ -160,6 +160,33 @@ def with_smaller_chunks(
     return found
 
 
+def with_chunks_of(
+    op: LoopNest, targets: Sequence[Target], outputs: Sequence[ArraySpec], block: Shape
+) -> tuple[list[ArraySpec], Shape]:
+    """Specs of new outputs with chunks no longer than before, and a block about like `block` that holds whole ones.
+
+    Outputs of which it is said what chunks they have keep them.
+    """
+    found, fitting = [], list(block)
+    for target, spec, output in zip(targets, outputs, op.outputs, strict=True):
+        if target.footprint is None and spec.chunks is not None:
+            sides = list(spec.chunks)
+            for i, dim in enumerate(output.dims):
+                if isinstance(dim, Along) and (side := max(int(dim(block[dim.axis])), 1)) < spec.shape[i]:
+                    parts = -(-side // sides[i])
+                    sides[i] = side // parts
+                    if dim.ratio == 1:
+                        fitting[dim.axis] = sides[i] * parts
+            spec = target.describe(spec.shape, spec.dtype, tuple(sides))
+        found.append(spec)
+    return found, tuple(fitting)
+
+
+def without_chunks(targets: Sequence[Target], outputs: Sequence[ArraySpec]) -> list[ArraySpec]:
+    """Specs of the outputs as if new ones had no chunks."""
+    return [replace(s, chunks=None) if t.footprint is None else s for t, s in zip(targets, outputs, strict=True)]
+
+
 def _is_cut(op: LoopNest, dim: Along | int) -> bool:
     """Whether blocks may be shorter than a dimension of an output."""
     return isinstance(dim, Along) and dim.axis not in op.whole

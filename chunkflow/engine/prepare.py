@@ -34,8 +34,10 @@ from chunkflow.engine.outputs import (
     check_overlap,
     chunks_are_chosen,
     describe_outputs,
+    with_chunks_of,
     with_outputs,
     with_smaller_chunks,
+    without_chunks,
 )
 from chunkflow.engine.passes import current
 from chunkflow.engine.resume import call_of, check_resume, said_of
@@ -45,7 +47,7 @@ from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
 from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
 from chunkflow.kernels.protocol import Kernel, SharedBlocks
-from chunkflow.planner.plan import Plan
+from chunkflow.planner.plan import MOSTLY, Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
 from chunkflow.stores.memory import LoadedSource
@@ -59,6 +61,14 @@ LARGEST_STEP = 64
 
 DOUBLINGS = 24
 """How often a budget is doubled, at most, in search of one in which a plan is not slow for its blocks."""
+
+
+WORTH = 2
+"""How many times as fast a run must be for the chunks of new outputs to be others than those that files best have."""
+
+
+ROOMS = (1, 7 / 8, 3 / 4)
+"""Parts of a budget in which blocks are sought that suit the sources of such a run."""
 
 
 @dataclass(frozen=True)
@@ -237,9 +247,11 @@ def _plan(
             "strips": declared.strips._replace(shared=math.prod(fixed.tile)),
         }
 
-    def make(outputs: list[ArraySpec], **others: Any) -> Plan:
-        work = partial(make_plan, nest, stated.specs, outputs, machine, **known | others)
-        return _planned(work, limit, opened.lease)
+    def work(outputs: list[ArraySpec], **others: Any) -> Callable[[int], Plan]:
+        return partial(make_plan, nest, stated.specs, outputs, machine, **known | others)
+
+    def make(outputs: list[ArraySpec], limit: int = limit, **others: Any) -> Plan:
+        return _planned(work(outputs, **others), limit, opened.lease)
 
     while True:
         try:
@@ -253,6 +265,16 @@ def _plan(
                     _name_chunks(error, partial(make, block=None), nest, targets, outputs)
                 raise
             outputs = smaller
+    if _suffers(plan) and not chunks_are_chosen(outputs, lengths, options):
+        # Plans as if outputs had no chunks show what blocks suit the sources; chunks that are encoded need room too.
+        for room in ROOMS:
+            with suppress(BudgetError, ArgumentError):
+                free = make(without_chunks(targets, outputs), int(limit * room))
+                suiting, blocks = with_chunks_of(nest, targets, outputs, free.block)
+                other = work(suiting, block=blocks)(limit)
+                if other.estimate.seconds * WORTH <= plan.estimate.seconds:
+                    plan, outputs = replace(other, remedy=free.remedy), suiting
+                    break
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
 
     def replan(budget: int, specs: Sequence[ArraySpec] = tuple(stated.specs), machine: Machine = machine) -> Plan:
@@ -316,6 +338,12 @@ def _planned(make: Callable[[int], Plan], limit: int, leased: Lease) -> Plan:
             enough = format_bytes((limit << doublings) + taken)
             return replace(plan, remedy=f"{format_bytes(limit)} are left of the budget: raise budget= to {enough}")
     return replace(plan, remedy="their sides are fixed: give larger chunks=") if plan.is_crumbs else plan
+
+
+def _suffers(plan: Plan) -> bool:
+    """Whether a plan may be slow for the chunks of its outputs, which its blocks keep whole."""
+    handed = plan.estimate.handed > MOSTLY * plan.estimate.seconds
+    return len(plan.grid) > 1 and (handed or plan.rereads >= WORTH) and any(s.chunks for s in plan.outputs)
 
 
 def _is_slow(plan: Plan) -> bool:

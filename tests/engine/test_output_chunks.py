@@ -105,3 +105,42 @@ def test_a_dataset_without_chunks_is_no_obstacle(tmp_path: Path) -> None:
         out = file.create_dataset("y", SHAPE, "f4")
         cf.map(hungry, np.ones(SHAPE, "f4"), out=out, **TIGHT)
         assert (out[...] == 1).all()
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Any:
+    """Chunks of a file of which few fit a budget."""
+    values = np.random.default_rng(0).random((200, 64, 96), "f4")
+    with h5py.File(tmp_path / "deep.h5", "w") as file:
+        file.create_dataset("a", data=values, chunks=(50, 64, 96), compression="gzip")
+    return cf.open(tmp_path / "deep.h5")
+
+
+REDUCED: dict[str, Callable[[Any], Any]] = {
+    "groups": lambda x: cf.groupby_reduce(x, np.arange(200) % 10, func="nanmean", axis=0)[0],
+    "lines": lambda x: np.nanmean(x, axis=(1, 2)),
+    "windows": lambda x: np.lib.stride_tricks.sliding_window_view(x, 5, axis=0).mean(-1),
+    "deviations": lambda x: x.std(axis=0),
+}
+
+
+@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.parametrize("budget", ["6MB", "8MB", "10MB"])
+def test_a_stored_result_takes_not_much_longer_than_one_in_memory(
+    name: str, sink: str, budget: str, deep: Any, tmp_path: Path
+) -> None:
+    asked = REDUCED[name](deep)
+    (free,) = cf.explain(asked, budget=budget, device="cpu").plans
+    (plan,) = cf.explain(cf.store, asked, SINKS[sink](tmp_path), budget=budget, device="cpu").plans
+    assert plan.bytes_in <= 2 * free.bytes_in
+    assert plan.memory.total <= plan.budget
+
+
+def test_chunks_that_suit_blocks_hold_what_was_computed(deep: Any, tmp_path: Path) -> None:
+    asked = REDUCED["groups"](deep)
+    stored = asked.to_zarr(tmp_path / "y.zarr", budget="6MB", device="cpu")
+    assert stored.chunks == (4, 48, 10)
+    np.testing.assert_allclose(stored[...], asked.compute(device="cpu"))
+    said = cf.NewArray(tmp_path / "said.zarr", chunks=(32, 48, 10))
+    assert cf.store(asked, said, budget="6MB", device="cpu").chunks == (32, 48, 10)
