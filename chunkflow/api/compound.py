@@ -28,6 +28,10 @@ class Compound(ABC):
     def assembled(self, results: Sequence[Any]) -> Any:
         """The result, of the parts' results."""
 
+    def stored_as(self, place: Any) -> tuple[Lazy, Any] | None:
+        """The one expression that is stored in its place, and the place with what is said of it; None if none is."""
+        return None
+
     @abstractmethod
     def operated(self, operation: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What one of chunkflow's operations gives with these arguments."""

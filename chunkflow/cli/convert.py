@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Container, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,16 @@ from chunkflow.cli.common import (
     output_options,
     refuse,
 )
-from chunkflow.errors import CodingWarning
+from chunkflow.errors import ChunkflowError, CodingWarning
+from chunkflow.stores import Source, format_of, open_source, open_target, spec_of
+from chunkflow.stores.cf import NAMES
+from chunkflow.stores.cf_times import OF_TIMES
+from chunkflow.stores.new_array import labels_for, labels_of
+from chunkflow.stores.paths import hdf5_parts
 
 TEXT = """\
-The end of DST says its format: .zarr, .npy, .h5, .tif. Attributes and names of dimensions stay from zarr to zarr.
+The end of DST says its format: .zarr, .npy, .h5, .tif. Attributes and names of dimensions stay among zarr, HDF5 and
+netCDF. Where DST names a member of a group (OUT.zarr/t2m, OUT.nc:t2m), coordinates of its dimensions are copied beside.
 A dataset of an HDF5 file is file.h5:/name; file.h5 alone is its only dataset as SRC, and /data as DST. tifffile reads
 TIFF, also many files of one stack ("frames/*.tif"), and xarray netCDF 3 (file.nc:name), where they are installed.
 
@@ -60,7 +68,10 @@ def run(options: argparse.Namespace) -> int:
     work: tuple[Any, ...]
     if options.decode == "cf":
         lazy = opened(options.source, "cf")
-        work = (cf.store, lazy if dtype is None else lazy.astype(dtype), _place(options))
+        if lazy.dtype.kind in "Mm" and dtype is None and format_of(_place(options)) not in ("zarr", "hdf5"):
+            refuse(f"{options.source} holds times, which .zarr, .h5 and .nc have: --decode raw copies their numbers")
+        coded = {*NAMES, *(OF_TIMES if lazy.dtype.kind in "Mm" else ())}
+        work = (cf.store, lazy if dtype is None else lazy.astype(dtype), _labelled(options, coded))
     else:
         if options.decode == "raw":
             warnings.simplefilter("ignore", CodingWarning)
@@ -68,10 +79,12 @@ def run(options: argparse.Namespace) -> int:
         source = opened(options.source) if matching(options.source) else options.source
         work = (cf.copy, source)
         if dtype is not None:
+            given["out"] = _labelled(options)
             work = (cf.map, lambda block: block.astype(dtype), source)
     if options.explain:
         print(cf.explain(*work, **given))
         return 0
+    _copy_coordinates(options)
     print(described(work[0](*work[1:], **given), options.out))
     return 0
 
@@ -81,6 +94,58 @@ def _place(options: argparse.Namespace) -> cf.NewArray:
     if options.compressor is not None:
         said["compressors"] = None if options.compressor == "none" else options.compressor
     return cf.NewArray(options.out, format=options.format, **said)
+
+
+def _labelled(options: argparse.Namespace, without: Container[str] = ()) -> cf.NewArray:
+    """The output, with the source's attributes and names of dimensions, but for attributes that hold no more."""
+    place = _place(options)
+    with _opened(options.source) as source:
+        return place.with_labels(labels_for(open_target(place, overwrite=True), source, without))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Source]:
+    """The source at a path; what its numbers mean was said before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CodingWarning)
+        source = open_source(path)
+    with closing(source):
+        yield source
+
+
+def _copy_coordinates(options: argparse.Namespace) -> None:
+    """Copy the coordinates of the source's dimensions, as they are stored, beside an output in a group.
+
+    What is there already stays.
+    """
+    open_target(_place(options), overwrite=options.overwrite or options.resume)  # what is refused leaves nothing behind
+    for path, out in _coordinates(options.source, options.out):
+        with warnings.catch_warnings(), suppress(ChunkflowError):  # texts, and what else is no array of numbers
+            warnings.simplefilter("ignore", CodingWarning)
+            if len(spec_of(path).shape) == 1:
+                cf.copy(path, cf.NewArray(out, zarr_format=options.zarr_format), device="cpu")
+
+
+def _coordinates(source: str, out: str) -> Iterator[tuple[str, str]]:
+    """Paths of the coordinates of a source's dimensions, and of their copies."""
+    if (here := _group(source)) is None or (there := _group(out)) is None:
+        return
+    with _opened(source) as opened:
+        names = labels_of(opened).dimension_names or ()
+    for name in names:
+        if name not in (None, here[1], there[1]):
+            yield f"{here[0]}{name}", f"{there[0]}{name}"
+
+
+def _group(path: str) -> tuple[str, str] | None:
+    """Where the neighbours of an array begin, and its name; None if it is in no group."""
+    if (parts := hdf5_parts(path)) is not None:
+        if parts[1] is None:  # its only dataset, which is named by the file alone
+            return None
+        group, _, name = parts[1].strip("/").rpartition("/")
+        return f"{parts[0]}:/{group}{'/' if group else ''}", name
+    above, _, name = path.rstrip("/").rpartition("/")
+    return (f"{above}/", name) if ".zarr" in above else None
 
 
 def _dtype(text: str) -> np.dtype:

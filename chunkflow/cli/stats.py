@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from chunkflow.stores.protocol import gaps_of
 TEXT = """\
 The array is read once, also for the histogram: its range is found and its bins are counted in the same pass. Their
 width is a power of two, so edges are not the extremes. NaN and infinities are counted, and left out of all else. Of
-complex numbers extremes, deviation and histogram are those of the absolute value. --json has finer bins, and null for
+complex numbers extremes, deviation and histogram are those of the absolute value. Of times (--decode cf) the first and
+the last, extremes, mean and NaT are shown. --json has finer bins, and null for
 what does not exist or is too large for a double.
 
   chunkflow stats speed.zarr
@@ -28,6 +30,9 @@ what does not exist or is too large for a double.
 
 BARS = 20
 """Most bars that are drawn."""
+
+OF_TIMES = {"first": "first", "last": "last", "min": "min", "max": "max", "mean": "mean", "nat": "NaT"}
+"""Statistics of times, and what they are called."""
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
 """Parts of a block of a bar, in eighths."""
@@ -45,13 +50,14 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read the array, and print what was found."""
     x = opened(options.source, options.decode)
-    found = statistics(x, **run_options(options))
+    of_times = x.dtype.kind in "Mm"
+    found = (statistics_of_times if of_times else statistics)(x, **run_options(options))
     shape = {"dtype": str(x.dtype), "shape": list(x.shape)}
     if options.json:
         print(json.dumps({"source": options.source, **shape, **found}, indent=1))
         return 0
     print(described(x, options.source))
-    print("\n".join(shown(found)))
+    print("\n".join([f"{name:<9}{_text(found[key])}" for key, name in OF_TIMES.items()] if of_times else shown(found)))
     return 0
 
 
@@ -91,6 +97,20 @@ def statistics(x: Any, **options: Any) -> dict[str, Any]:
     found["of"] = "abs" if kind == "c" else "value"
     found["missing_chunks"] = counter.missing
     found["histogram"] = {"edges": counted.edges.tolist(), "counts": counted.counts.tolist()}
+    return found
+
+
+def statistics_of_times(x: Any, **options: Any) -> dict[str, Any]:
+    """Statistics of times from one pass, as texts; None where there are none."""
+    found: dict[str, Any] = {"elements": x.size, "nat": 0, **dict.fromkeys(list(OF_TIMES)[:-1])}
+    if x.size:
+        ends = {"first": x[(0,) * x.ndim], "last": x[(-1,) * x.ndim]}
+        asked = {**ends, "min": cf.nanmin(x), "max": cf.nanmax(x), "mean": cf.nanmean(x), "nat": np.isnat(x).sum()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of times that are all NaT
+            done = cf.compute(asked, progress=True, **options)
+        found["nat"] = int(done.pop("nat"))
+        found |= {name: None if np.isnat(value) else str(value) for name, value in done.items()}
     return found
 
 

@@ -10,6 +10,7 @@ from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.registry import (
     Between,
     Published,
+    format_of,
     is_dask_array,
     is_labelled,
     is_new,
@@ -27,6 +28,7 @@ __all__ = [
     "Sink",
     "Source",
     "Target",
+    "format_of",
     "is_dask_array",
     "is_labelled",
     "is_new",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -250,9 +250,27 @@ def _sides(given: Any, option: str) -> Iterator[int]:
         yield int(side)
 
 
+def labels_of(source: Any) -> StoredLabels:
+    """The labels of a source; none where its format has none."""
+    read: Callable[[], StoredLabels] | None = getattr(source, "labels", None)
+    return StoredLabels() if read is None else read()
+
+
+def labels_for(target: Any, source: Any, without: Container[str] = ()) -> StoredLabels:
+    """The labels of a source that a new array can have; none where either format has no labels.
+
+    Attributes stay away that are named in `without`.
+    """
+    labels = labels_of(source)
+    if labels == StoredLabels() or not getattr(target, "takes_labels", False):
+        return StoredLabels()
+    kept = {name: value for name, value in (labels.attributes or {}).items() if name not in without}
+    found: StoredLabels = target.fitting(labels._replace(attributes=kept), source.spec.shape)
+    return found
+
+
 def label(targets: Iterable[Any], source: Any) -> None:
-    """Let new zarr arrays have the labels of a zarr array that is copied there, where nothing is said of them."""
-    labels = getattr(source, "labels", None)
+    """Let new arrays have the labels of an array that is copied there, where nothing is said of them."""
     for target in targets:
-        if labels is not None and getattr(target, "takes_labels", False):
+        if (labels := labels_for(target, source)) != StoredLabels():
             target.said = target.said.with_labels(labels)

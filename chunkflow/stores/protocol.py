@@ -76,9 +76,13 @@ class Source(Protocol):
 
 
 class Unviewed:
-    """What sources share whose elements are always copied. `attributes` are what a format stores besides."""
+    """What sources share whose elements are always copied. `attributes` are what a format stores besides.
+
+    ``labels()`` gives all attributes and names of dimensions, where the format has such.
+    """
 
     attributes: Mapping[str, Any] = MappingProxyType({})
+    labels: Callable[[], Any] | None = None
     short = ""
     """What is missing at the end of an array that others continue; empty if nothing."""
 

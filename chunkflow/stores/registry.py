@@ -443,6 +443,14 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     )
 
 
+def format_of(out: NewArray) -> str | None:
+    """The name of a new array's format; None if its path does not tell one."""
+    if out.format is not None or out.path is None:
+        return out.format or "zarr"
+    path = _text(out.path)
+    return next((each.name for each in FORMATS if each.takes(path)), None) or None
+
+
 def _created(out: NewArray, overwrite: bool) -> Target:
     """Target of a new array of which more is said than its path."""
     if out.path is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -76,3 +77,30 @@ def test_results_of_other_operations_have_none_of_them(source: Path) -> None:
     assert labels(out)[0] == {}
     cf.copy(source, source.parent / "y.npy", **CPU)
     np.testing.assert_array_equal(np.load(source.parent / "y.npy"), zarr.open_array(source)[...])
+
+
+def test_they_stay_among_formats(tmp_path: Path) -> None:
+    """What HDF5 has no attributes for stays away, and what are its own."""
+    said = {"units": "K", "valid": [0, 1], "nested": {"a": 1}, "_FillValue": -1}
+    x = np.arange(48).reshape(6, 8)
+    zarr.create_array(tmp_path / "x.zarr", data=x, attributes=said, dimension_names=("y", "x"))
+    with pytest.warns(cf.errors.CodingWarning):
+        cf.copy(tmp_path / "x.zarr", tmp_path / "x.h5", **CPU)
+    with pytest.warns(cf.errors.CodingWarning):  # bare dimensions are no datasets beside it
+        cf.copy(tmp_path / "x.h5", tmp_path / "y.zarr", **CPU)
+    del said["nested"]
+    assert labels(tmp_path / "y.zarr") == (said, ["y", "x"])
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert [next(iter(d.values())).name for d in file["data"].dims] == ["/y", "/x"]
+        assert file["data"].attrs["_FillValue"].dtype == x.dtype
+
+
+def test_missing_floats_are_named_as_xarray_reads_them(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("a", data=np.ones(3)).attrs["_FillValue"] = np.array([1e20])
+        file.create_dataset("b", data=np.ones(3)).attrs["_FillValue"] = np.nan
+    with pytest.warns(cf.errors.CodingWarning):
+        cf.copy(f"{tmp_path}/x.h5:/a", tmp_path / "a.zarr", **CPU)
+    cf.copy(f"{tmp_path}/x.h5:/b", tmp_path / "b.zarr", **CPU)
+    assert labels(tmp_path / "a.zarr") == ({"missing_value": 1e20}, None)
+    assert labels(tmp_path / "b.zarr") == ({}, None)

@@ -204,3 +204,92 @@ def test_netcdf_3(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["stats", "old.nc:u"]) == 2
     assert "old.nc holds 't': add the name of one, as in 'old.nc:t'" in refused(capsys)
+
+
+@pytest.fixture
+def climate() -> str:
+    """A file as netCDF has it: packed numbers, with coordinates, one of them times."""
+    with h5py.File("climate.nc", "w") as file:
+        days, lat = (
+            file.create_dataset("time", data=np.arange(8)),
+            file.create_dataset("lat", data=np.linspace(0, 1, 16)),
+        )
+        days.attrs["units"], lat.attrs["units"] = np.bytes_(b"days since 2020-01-01"), "degrees_north"
+        bare = file.create_dataset("lon", shape=(16,), dtype=">f4")
+        bare.make_scale("This is a netCDF dimension but not a netCDF variable.        16")
+        packed = file.create_dataset("t2m", data=(X / 8).astype("i2"), chunks=(4, 16, 16), compression="gzip")
+        for axis, scale in enumerate((days, lat, bare)):
+            if scale != bare:
+                scale.make_scale(scale.name.strip("/"))
+            packed.dims[axis].attach_scale(scale)
+        said = {"units": "K", "long_name": "temperature", "scale_factor": np.array([0.5]), "add_offset": 280.0}
+        for name, value in {**said, "_FillValue": np.array([-1], "i2")}.items():
+            packed.attrs[name] = value
+    return "climate.nc:t2m"
+
+
+@pytest.mark.parametrize("decode", ["cf", "raw"])
+@pytest.mark.parametrize("out", ["out.zarr/t2m", "deep.zarr/run/t2m"])
+def test_a_copy_of_netcdf_is_a_labelled_array(out: str, decode: str, climate: str) -> None:
+    xarray = pytest.importorskip("xarray")
+    assert main(["convert", climate, out, "--decode", decode]) == 0
+    with xarray.open_zarr(out.rpartition("/")[0], consolidated=False) as found:
+        values = (X / 8).astype("i2") * 0.5 + 280
+        np.testing.assert_allclose(found.t2m, values)
+        assert found.t2m.dims == ("time", "lat", "lon")
+        assert found.t2m.attrs == {"units": "K", "long_name": "temperature"}
+        assert found.lat.attrs == {"units": "degrees_north"}
+        np.testing.assert_array_equal(found.time, np.datetime64("2020-01-01") + np.arange(8))
+
+
+@pytest.mark.parametrize("decode", ["cf", "raw"])
+def test_a_copy_of_netcdf_is_netcdf(decode: str, climate: str) -> None:
+    assert main(["convert", climate, "out.nc:t2m", "--decode", decode]) == 0
+    with h5py.File("out.nc") as file:
+        assert [next(iter(d.values())).name for d in file["t2m"].dims] == ["/time", "/lat", "/lon"]
+        assert file["t2m"].attrs["units"] == "K"
+        assert ("scale_factor" in file["t2m"].attrs) == (decode == "raw")
+        assert file["time"].attrs["units"] == "days since 2020-01-01"
+        assert file["time"].is_scale
+        assert list(file["time"]) == list(range(8))
+    assert main(["convert", climate, "alone.nc", "--decode", decode]) == 0
+    assert cf.open("alone.nc", decode="raw").shape == X.shape
+
+
+def test_labels_stay_without_a_group(climate: str) -> None:
+    assert main(["convert", climate, "t2m.zarr", "--decode", "raw", "--dtype", "f8"]) == 0
+    stored = zarr.open_array("t2m.zarr")
+    assert stored.metadata.dimension_names == ("time", "lat", "lon")  # type: ignore[union-attr]
+    assert stored.attrs.asdict() == {
+        "units": "K",
+        "long_name": "temperature",
+        "scale_factor": 0.5,
+        "add_offset": 280.0,
+        "_FillValue": -1,
+    }
+
+
+def test_coordinates_that_are_there_stay(climate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dimension of another length is no scale of a copy."""
+    with h5py.File("out.nc", "w") as file:
+        file.create_dataset("lat", data=np.arange(3.0)).make_scale("lat")
+    assert main(["convert", climate, "out.nc:t2m", "--decode", "cf"]) == 0
+    with h5py.File("out.nc") as file:
+        assert file["lat"].shape == (3,)
+        assert [list(dimension.keys()) for dimension in file["t2m"].dims][:2] == [["time"], []]
+    before = sorted(file for file in Path().rglob("*"))
+    assert main(["convert", climate, "out.nc:t2m", "--decode", "cf"]) == 2
+    assert "exists" in refused(capsys)
+    assert sorted(file for file in Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("out", ["time.zarr", "time.nc:time"])
+def test_times_are_stored_as_cf_has_them(out: str, climate: str) -> None:
+    assert main(["convert", "climate.nc:time", out, "--decode", "cf"]) == 0
+    times = np.datetime64("2020-01-01") + np.arange(8)
+    np.testing.assert_array_equal(cf.open(out, decode="cf").compute(device="cpu"), times)
+
+
+def test_times_are_not_stored_as_bare_numbers(climate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "climate.nc:time", "time.npy", "--decode", "cf"]) == 2
+    assert "--decode raw copies their numbers" in refused(capsys)

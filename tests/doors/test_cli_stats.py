@@ -189,3 +189,22 @@ def test_the_least_budget_is_that_of_a_chunk_and_the_histogram() -> None:
     assert least["v.npy"] < 100_000  # two counts of 1024 bins, while blocks are merged
     assert least["v.zarr"] < 2 * chunk + 200_000  # one that is encoded, and decoded
     assert "hold chunks while they are decoded or encoded" in said
+
+
+def test_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    times = np.array(["2020-01-03", "NaT", "2020-01-01", "2020-01-02"], "M8[D]")
+    cf.open(times).to_zarr(tmp_path / "t.zarr", device="cpu")
+    assert main(["stats", str(tmp_path / "t.zarr"), "--decode", "cf"]) == 0
+    shown = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split() for line in shown] == [
+        ["first", "2020-01-03"],
+        ["last", "2020-01-02"],
+        ["min", "2020-01-01"],
+        ["max", "2020-01-03"],
+        ["mean", "2020-01-02"],
+        ["NaT", "1"],
+    ]
+    cf.open(times[1:2]).to_zarr(tmp_path / "none.zarr", device="cpu")
+    assert main(["stats", str(tmp_path / "none.zarr"), "--decode", "cf", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nat"], found["min"], found["first"]) == (1, None, None)

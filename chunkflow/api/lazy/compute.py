@@ -175,8 +175,11 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
     listed, places = (list(arrays), list(outs)) if isinstance(arrays, list | tuple) else ([arrays], [outs])
     if len(listed) != len(places):
         raise ArgumentError(f"{len(listed)} arrays and {len(places)} outputs were given: give one output for each")
-    for array in listed:
+    for number, (array, place) in enumerate(zip(listed, places, strict=True)):
         if isinstance(array, Compound):
+            if (found := array.stored_as(place)) is not None:
+                listed[number], places[number] = found
+                continue
             raise ArgumentTypeError(
                 f"store takes expressions of one array of numbers each, not {array!r}: give {array.storable}"
             )

@@ -19,7 +19,7 @@ from chunkflow.cluster.partition import PARTITION
 from chunkflow.engine.options import BudgetLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError
 from chunkflow.graph.unasked import check_unasked
-from chunkflow.stores import NewArray
+from chunkflow.stores import NewArray, format_of, is_new
 from chunkflow.stores.cf_times import encoding_of
 
 
@@ -289,10 +289,20 @@ class TimeArray(Times):
         >>> cf.open("days.zarr", decode="cf").compute(device="cpu")
         array(['2024-02-29',        'NaT'], dtype='datetime64[D]')
         """
+        counts, place = self._encoded(path if isinstance(path, NewArray) else NewArray(path))
+        return counts.to_zarr(place, **options)
+
+    def stored_as(self, place: Any) -> tuple[Array, NewArray] | None:
+        """Integers, in a new array of a format that has attributes: these say what the integers mean."""
+        if not is_new(place):
+            return None
+        out = place if isinstance(place, NewArray) else NewArray(place)
+        return self._encoded(out) if format_of(out) in ("zarr", "hdf5") else None
+
+    def _encoded(self, place: NewArray) -> tuple[Array, NewArray]:
+        """The integers that are stored, and where, with the attributes that say what they mean."""
         plain, attributes = encoding_of(self.dtype)
-        place = path if isinstance(path, NewArray) else NewArray(path)
-        counts = self.astype(plain).view("i8")
-        return counts.to_zarr(replace(place, attributes={**(place.attributes or {}), **attributes}), **options)
+        return self.astype(plain).view("i8"), replace(place, attributes={**(place.attributes or {}), **attributes})
 
     def to_dask(self, partition: str | int = PARTITION, *, budget: BudgetLike = None, device: Any = None) -> Any:
         """The array as a `dask.array.Array` of times; see `chunkflow.Array.to_dask`."""

@@ -39,7 +39,8 @@ from chunkflow.stores.hdf5.facts import PARTIAL
 from chunkflow.stores.hdf5.filters import SHUFFLE, FilterPipeline, Hdf5Filter
 from chunkflow.stores.hdf5.host import LOCK, Host, enter, opened
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
-from chunkflow.stores.new_array import NewArray
+from chunkflow.stores.hdf5.labels import fitting
+from chunkflow.stores.new_array import NewArray, StoredLabels
 from chunkflow.stores.paths import existing
 from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim, refuse_left
@@ -67,6 +68,8 @@ class Hdf5PathTarget:
 
     footprint: Footprint | None = None
 
+    takes_labels = True
+
     def __init__(self, path: str, *, overwrite: bool = False, said: NewArray | None = None) -> None:
         self.said = said or NewArray(path)
         parts = paths.hdf5_named(path) or _split(path)
@@ -77,7 +80,7 @@ class Hdf5PathTarget:
         self._overwrite = overwrite
         self._fixed: Shape | None = None
         self._named: dict[str, Shape | None] = {}
-        self._attributes = attributes_of(self.said, self.name)
+        attributes_of(self.said, self.name)  # a wrong one is refused
         self._of_netcdf = self.path.lower().endswith(".nc")
         if not self.dataset:
             raise ArgumentError(f"{self.path}:{name} names no dataset: add a name, as in '{self.path}:/name'")
@@ -114,6 +117,20 @@ class Hdf5PathTarget:
         if not self._overwrite:
             raise existing(self.name, "h5py.Dataset")
         self._fixed = scales.fixed(file[self.dataset]) if self.dataset in file else None
+
+    def fitting(self, labels: StoredLabels, shape: Shape) -> StoredLabels:
+        """Those labels of another array that the dataset can have in this file."""
+        own = self.dataset.rpartition("/")[2]
+        if not os.path.lexists(self.path):
+            return fitting(labels, own, lambda name, n: True, shape)
+        about = f"cannot look at {self.path}, which exists"
+        with translated(WriteError, about, self.path), LOCK, opened(self.path) as file:
+
+            def is_free(name: str, n: int) -> bool:
+                found = scales.found(file, self.dataset, name)
+                return found is None or (isinstance(found, h5py.Dataset) and scales.fixed(found) == (n,))
+
+            return fitting(labels, own, is_free, shape)
 
     def _note_dimensions(self, file: Any) -> None:
         """Note what has the names of the dimensions that are said."""
@@ -195,8 +212,10 @@ class Hdf5PathTarget:
 
     def finish(self, dataset: Any) -> None:
         """Give a dataset what is said of it besides its elements."""
-        for name, value in self._attributes.items():
-            dataset.attrs[name] = value
+        for name, value in attributes_of(self.said, self.name).items():
+            # To netCDF a missing value is of the dtype of the elements.
+            is_missing = name == "_FillValue" and dataset.dtype.kind in "iuf" and isinstance(value, int | float)
+            dataset.attrs[name] = dataset.dtype.type(value) if is_missing else value
 
     def name_dimensions(self, dataset: Any) -> None:
         """Give a dataset the names of its dimensions, in the file where it has its own name."""

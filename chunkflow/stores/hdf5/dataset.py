@@ -11,7 +11,8 @@ import math
 import os
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import h5py
@@ -43,9 +44,11 @@ from chunkflow.stores.hdf5.facts import (
 )
 from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index
+from chunkflow.stores.hdf5.labels import labels_of
 from chunkflow.stores.hdf5.together import SMALL, read_together, slabs
 from chunkflow.stores.identity import Guard
 from chunkflow.stores.kvstore.protocol import ChunkError, named
+from chunkflow.stores.new_array import StoredLabels
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.stores.touched import TouchedChunk, touched
@@ -74,9 +77,10 @@ def open_hdf5(path: str) -> Source:
     with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
         dataset = _found(file, path, name)
         attributes = {key: dataset.attrs[key] for key in (*NAMES, *OF_TIMES) if key in dataset.attrs}
-        short = scales.shortage(dataset)
+        short, dataset_name = scales.shortage(dataset), dataset.name
         source = _opened(dataset, file, guard)  # which may close the file
         source.attributes, source.short = attributes, short
+        source.labels = partial(_labels_at, path, dataset_name)
         return source
 
 
@@ -90,6 +94,12 @@ def inside(path: str) -> list[str]:
         if not isinstance(group, h5py.Group):
             return []
         return [f"{file}:/{name}/{each}" if name else f"{file}:/{each}" for each in datasets(group, sys.maxsize)]
+
+
+def _labels_at(path: str, name: str) -> StoredLabels:
+    """Labels of a dataset in a file, which is opened for it: copies alone ask for them."""
+    with translated(ReadError, f"cannot read attributes of {path}:{name}", path), closing(open_file(path)) as file:
+        return labels_of(file[name])
 
 
 def _found(file: Any, path: str, name: str | None) -> Any:
@@ -117,7 +127,9 @@ def dataset_source(dataset: Any) -> Source:
         raise ArgumentError(
             "the file of an HDF5 dataset was closed before it could be read: keep it open until the run is over"
         )
-    return _opened(dataset, None, None)
+    source = _opened(dataset, None, None)
+    source.labels = partial(labels_of, dataset)
+    return source
 
 
 def _opened(dataset: Any, file: Any, guard: Guard | None) -> FileSource | Hdf5Source:

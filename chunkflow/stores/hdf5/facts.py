@@ -22,6 +22,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.stores.hdf5.filters import FilterPipeline, Hdf5Filter
 from chunkflow.stores.hdf5.host import opened, why
+from chunkflow.stores.hdf5.scales import is_bare
 from chunkflow.stores.paths import is_hdf5
 
 _LISTED = 20
@@ -122,11 +123,12 @@ def members(group: Any) -> str:
 
 
 def datasets(group: Any, most: int) -> list[str]:
-    """Names of the complete datasets in a group and its groups, at most `most`."""
+    """Names of the complete datasets in a group and its groups, at most `most`; bare dimensions are none."""
     names: list[str] = []
 
     def note(name: str, node: Any) -> bool | None:
-        if isinstance(node, h5py.Dataset) and not (name.startswith(".") and name.endswith(PARTIAL)):
+        is_complete = not (name.startswith(".") and name.endswith(PARTIAL))
+        if isinstance(node, h5py.Dataset) and is_complete and not is_bare(node):
             names.append(name)
         return True if len(names) >= most else None
 

@@ -72,6 +72,11 @@ def _detached(dimension: Any) -> list[Any]:
     return found
 
 
+def is_bare(dataset: Any) -> bool:
+    """Whether a dataset is a dimension of netCDF's without elements of its own."""
+    return bool(dataset.is_scale and h5ds.get_scale_name(dataset.id).startswith(_NO_VARIABLE.encode()))
+
+
 def fixed(dataset: Any) -> Shape | None:
     """The shape that must stay if a dataset is replaced: that of a scale, which is the length of a dimension."""
     return tuple(dataset.shape) if dataset.is_scale and dataset.shape is not None else None
@@ -124,8 +129,8 @@ def hand_over(old: Any, new: Any) -> None:
             if name in old.attrs:
                 new.attrs.create(name, old.attrs[name], dtype=old.attrs.get_id(name).dtype)
     if old.is_scale:
-        name = h5ds.get_scale_name(old.id).decode()
-        new.make_scale(os.path.basename(new.name) if name.startswith(_NO_VARIABLE) else name)
+        name = os.path.basename(new.name) if is_bare(old) else h5ds.get_scale_name(old.id).decode()
+        new.make_scale(name)
         for user, axis in users(old):
             dimension = user.dims[axis]
             for scale in _detached(dimension):

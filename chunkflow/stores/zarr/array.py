@@ -298,7 +298,7 @@ class ZarrSource(Unviewed):
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
-        self.labels = labels_of(array)
+        self.labels = partial(labels_of, array)
         fill = array.fill_value if array.metadata.zarr_format == 2 else None
         self.masked = None if fill is None else np.asarray(fill).item()
         """In format 2 the fill value, which stands for missing values to xarray."""

@@ -26,6 +26,7 @@ from chunkflow.stores.zarr import consolidated
 from chunkflow.stores.zarr.array import ZarrSink, encoder_for
 from chunkflow.stores.zarr.create_local import GROUPS, ZarrPathTarget
 from chunkflow.stores.zarr.create_remote import ZarrUrlTarget
+from chunkflow.stores.zarr.dimensions import fitting
 from chunkflow.stores.zarr.encoding import Version, check_group, created_spec, described
 
 _DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
@@ -65,6 +66,7 @@ class ZarrStoreTarget:
     footprint: Footprint | None = None
 
     takes_labels = True
+    fitting = staticmethod(fitting)
 
     def __init__(self, store: Any, path: str, said: NewArray, *, overwrite: bool = False) -> None:
         self.store, self.path, self.said = store, path, said

@@ -29,6 +29,7 @@ from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.publication.rename import rename_new
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import METADATA, ZarrSink, encoder_for
+from chunkflow.stores.zarr.dimensions import fitting
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.encoding import Version, arguments, check_group, created_spec, described, dimensions_of
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
@@ -52,6 +53,7 @@ class ZarrPathTarget:
     grows = True
 
     takes_labels = True
+    fitting = staticmethod(fitting)
 
     def __init__(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, said: NewArray | None = None, within: str = ""

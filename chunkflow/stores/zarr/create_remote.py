@@ -36,6 +36,7 @@ from chunkflow.stores.publication.settle import Left, beside
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import METADATA, ZarrSink
 from chunkflow.stores.zarr.create_local import GROUPS
+from chunkflow.stores.zarr.dimensions import fitting
 from chunkflow.stores.zarr.encoding import Version, check_group, created_spec, described, dimensions_of
 from chunkflow.stores.zarr.remote_claim import (
     CALL,
@@ -69,6 +70,7 @@ class ZarrUrlTarget:
     footprint: Footprint | None = None
 
     takes_labels = True
+    fitting = staticmethod(fitting)
 
     def __init__(
         self,

@@ -64,6 +64,19 @@ def labels_of(array: Any) -> StoredLabels:
     return StoredLabels(attributes, None if names is None else tuple(names))
 
 
+def fitting(labels: StoredLabels, shape: tuple[int, ...]) -> StoredLabels:
+    """Labels of another array as a new array of zarr has them.
+
+    Xarray takes a ``_FillValue`` for the code of a number if it is one of floats: ``missing_value`` says the same.
+    """
+    attributes = dict(labels.attributes or {})
+    if isinstance(attributes.get("_FillValue"), float):
+        missing = attributes.pop("_FillValue")
+        if missing == missing:
+            attributes.setdefault("missing_value", missing)
+    return StoredLabels({k: v for k, v in attributes.items() if v == v}, labels.dimension_names)
+
+
 def _all_text(found: Any) -> Names | None:
     if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
         return None
