@@ -299,8 +299,9 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
         if not asked.alone and (first is None or (asked.spec is None and asked.expressions is None)):
             refuse_several(ask.__name__, asked.arrays)
         if first is not None and asked.expressions is not None:
-            check_lazily(asked.options, ask.__name__)
-            return _remembered(asked.expressions(type(first)), asked, ask, args, kwargs)
+            made = asked.expressions(type(first))
+            check_lazily(asked.options, ask.__name__, several=isinstance(made, tuple))
+            return _remembered(made, asked, ask, args, kwargs)
         if first is None or asked.spec is None:
             return (
                 _gone_on_with(asked, ask, args, kwargs)
@@ -420,14 +421,15 @@ def _expression(
 ) -> Any:
     """The expression of a request: an array of this kind, or a tuple of them if `dtype` says so."""
     name = ask.__name__
-    check_lazily(request.options, name)
+    several = request.number > 1 or isinstance(request.options.dtype, tuple) or bool(request.beside)
+    check_lazily(request.options, name, several=several)
     if request.is_view:
         return kind(node_of(request.arrays[0]))
     # The array under a path may be another one at the next call.
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
     node = op_node(request, name, key)
     node.check()
-    if request.number > 1 or isinstance(request.options.dtype, tuple):
+    if several:
         return tuple(kind(node.item(i)) for i in range(request.number))
     return kind(node)
 

@@ -164,4 +164,4 @@ def _meant(name: str) -> str:
 config = Config("chunkflow", defaults=[{name: setting.default for name, setting in SETTINGS.items()}], env=os.environ)
 """The settings of this process."""
 
-value = config.value
+value, sources = config.value, config.sources

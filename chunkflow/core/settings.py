@@ -113,6 +113,12 @@ def setting(name: str) -> Any:
     return checked(name, _value(name), "chunkflow.config")
 
 
+def origin(name: str) -> str:
+    """Where a setting comes from, for users: files are read for it."""
+    return str(_sources()[name][1])
+
+
+_sources = at("chunkflow.core.config:sources")
 _value = at("chunkflow.core.config:value")  # donfig takes 30 ms to load: more than the rest of this wing
 
 

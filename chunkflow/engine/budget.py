@@ -9,7 +9,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 from chunkflow.core import markup
-from chunkflow.core.settings import setting
+from chunkflow.core.settings import origin, setting
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.common import WORKER
 from chunkflow.devices.protocol import Device, Pool
@@ -265,6 +265,12 @@ def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator
         own._is_default = budget is None
         try:
             yield Lease(own, device, is_own=True)
+        except BudgetError as error:
+            if budget is None and (said := setting("budget")) != DEFAULT:
+                note = f"chunkflow: the setting budget={said!r} holds ({origin('budget')}), as no budget= is given"
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
+            raise
         finally:
             own.close()
 

@@ -149,6 +149,22 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         raise
 
 
+def planned(work: Callable[[], object]) -> list[Plan]:
+    """Plans of the passes of `work`, as far as they can be planned before it runs. Raises the `BudgetError` of any."""
+    plans: list[Plan] = []
+    noted = _planned.set(plans)
+    try:
+        with _mode(False, None):
+            work()
+    except BudgetError:
+        raise
+    except Exception:  # of a user's function on stand-ins, say: the real run will tell
+        return plans
+    finally:
+        _planned.reset(noted)
+    return plans
+
+
 def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | None = None) -> None:
     """Raise the `BudgetError` of any pass of `work`, before the first one runs.
 
@@ -156,13 +172,7 @@ def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | Non
     """
     if is_dry() or not (nbytes is None or _is_tight(options, nbytes)):
         return
-    with _mode(False, None):
-        try:
-            work()
-        except BudgetError:
-            raise
-        except Exception:  # of a user's function on stand-ins, say: the real run will tell
-            return
+    planned(work)
 
 
 def _is_tight(options: Options, nbytes: int) -> bool:

@@ -28,7 +28,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.batches import LivePass, run_batches
 from chunkflow.engine.budget import lease
 from chunkflow.engine.completion import PendingOutput, settled, together
-from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, refuse_ahead, stand_ins
+from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, planned, refuse_ahead, stand_ins
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
@@ -230,16 +230,15 @@ class Evaluation:
         Intermediate results are not there yet: placeholders of their shape and dtype take their place.
         """
         found: list[tuple[tuple[str, ...], Plan | str]] = []
-        plan: Plan | str
         self._asked |= set(wanted)
         for group, _ in self.groups(list(wanted), dry_run=True):
             for part in self._parts(group, wanted):
-                node, plan = part[0], "several passes of its own"
-                if (run := self._several(node)) is not None:
-                    refuse_ahead(partial(self._run, node, run, wanted.get), self.options)
-                else:
-                    plan = self._plan(part, wanted, expect=forecast)
-                found.append((tuple(node.name for node in part), plan))
+                names = tuple(node.name for node in part)
+                if (run := self._several(part[0])) is None:
+                    found.append((names, self._plan(part, wanted, expect=forecast)))
+                    continue
+                several = [] if is_dry() else planned(partial(self._run, part[0], run, wanted.get))
+                found += [(names, plan) for plan in several] or [(names, "several passes of its own")]
         return found
 
     def groups(self, wanted: Sequence[Node], *, dry_run: bool = False) -> Iterator[tuple[list[Node], set[Node]]]:

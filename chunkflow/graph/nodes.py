@@ -37,6 +37,8 @@ class Node:
     ----------
     name : str
         A description for people.
+    title : str
+        Another one, for what is read of a file and is not named by it.
     inputs : tuple of Node
         The nodes that it is computed from.
     dtype_known : bool
@@ -48,6 +50,7 @@ class Node:
     """
 
     name: str
+    title: str = ""
     inputs: tuple[Node, ...] = ()
     dtype_known: bool = True
     has_own_pass: bool = False
@@ -411,8 +414,11 @@ def as_source(array: Any, out: Any) -> Any:
     return array if found is None else found
 
 
-def check_lazily(options: Options, name: str) -> None:
-    """Refuse options of a run for an expression, which is not run yet, with an `ArgumentError`."""
+def check_lazily(options: Options, name: str, *, several: bool = False) -> None:
+    """Refuse options of a run for an expression, which is not run yet, with an `ArgumentError`.
+
+    Where the operation gives `several` values the line that runs it takes them all, or names the first one.
+    """
     given = {
         "out": options.out,
         "budget": options.budget,
@@ -429,11 +435,13 @@ def check_lazily(options: Options, name: str) -> None:
         call = f"{name}(...)" if name.isidentifier() else "x"
         if options.out is None:
             words = written({key: value for key, value in asked.items() if key in ("budget", "device", "progress")})
-            line = f"{call}.compute({words})"
+            line = f"chunkflow.compute({call}, {words})" if several else f"{call}.compute({words})"
         else:
             chunks = {} if options.chunks is None else {"chunks": options.chunks}
             words = written(chunks | {key: value for key, value in asked.items() if key != "out"})
             line = f"chunkflow.store({call}, {written({'': options.out})}{words and ', '}{words})"
+            if several and not isinstance(options.out, tuple):
+                line = f"result, *_ = {call}; {line.replace(call, 'result')}"
         raise ArgumentError(
             f"{name} of an expression is not run at once, and was given {', '.join(asked)}: give that to compute(), "
             f"to_zarr(), to_npy() or store(), which run it, as {line}"

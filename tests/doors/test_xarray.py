@@ -1149,3 +1149,9 @@ def test_what_does_not_fit_leaves_an_older_store_as_it_was(budget: str, tmp_path
     xr.testing.assert_identical(xr.open_zarr(tmp_path / "y.zarr", consolidated=False).t.load(), right)
     lazy.to_zarr(tmp_path / "z.zarr", chunkmanager_store_kwargs={"budget": "1MB"}, consolidated=False)
     xr.testing.assert_allclose(xr.open_zarr(tmp_path / "z.zarr", consolidated=False).t, right)
+
+
+def test_a_labelled_expression_is_explained_and_run(tmp_path: Path) -> None:
+    x = xr.DataArray(cf.open(np.ones((30, 20))), dims=("t", "y"))
+    analysis = cf.explain(x.mean("t"), analyze=True, device="cpu")
+    assert [run.plan.bytes_in for run in analysis.runs] == [30 * 20 * 8]

@@ -586,3 +586,13 @@ def test_no_more_chunks_are_coded_at_once_than_the_plan_counts(tmp_path: Path, m
     (plan,) = seen
     assert (plan.lanes, plan.coders) == (4, 2)
     assert 4 < most <= plan.lanes * plan.coders
+
+
+def test_a_refusal_says_that_the_budget_is_a_setting() -> None:
+    x = np.ones(1000)
+    with cf.config.set(budget=4), pytest.raises(errors.BudgetError) as refused:
+        cf.mean(x, device="cpu")
+    assert "chunkflow: the setting budget=4 holds (config.set), as no budget= is given" in refused.value.__notes__
+    with cf.config.set(budget=4), pytest.raises(errors.BudgetError) as refused:
+        cf.mean(x, device="cpu", budget=8)
+    assert not any("setting" in note for note in getattr(refused.value, "__notes__", ()))

@@ -489,3 +489,13 @@ def test_chunks_that_do_not_suit_a_result_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ChunkflowError, match=why):
             cf.store(y, tmp_path / "y.zarr", chunks=chunks)
+
+
+def test_passes_that_one_operation_makes_are_explained() -> None:
+    """What it takes, and what a run shows beside it."""
+    x = cf.open(np.random.default_rng(0).random((40, 30, 20)))
+    (plan,) = cf.explain(np.nanquantile(x, [0.1, 0.9], axis=0), budget="200kB", device="cpu").plans
+    assert plan.bytes_in == 40 * 30 * 20 * 8
+    assert plan.memory.total <= 200_000
+    assert plan.seconds > 0
+    assert len(cf.explain(np.median(x), budget="200kB", device="cpu").plans) > 1

@@ -169,7 +169,7 @@ class Array(InPlace, Collection):
         node = self._node
         known = f", {self.dtype}" if node.dtype_known else ""
         chunks = f", chunks {node.stored_chunks}" if isinstance(node, SourceNode) and node.stored_chunks else ""
-        return f"<chunkflow.Array {node.name}: {node.shape}{known}{chunks}>"
+        return f"<chunkflow.Array {node.title or node.name}: {node.shape}{known}{chunks}>"
 
     def _repr_html_(self) -> str:
         return described(self._node)

@@ -299,7 +299,8 @@ def _replaced(values: Any, done: dict[Node, Any]) -> Any:
 class PassesPlan(Printed):
     """The passes that expressions would take: for each the names of its results and its plan; print it.
 
-    An operation that makes several passes of its own is named, without their plans.
+    Of an operation that makes several passes of its own they are those of elements with which it takes most, as far as
+    that is known beforehand.
 
     Examples
     --------
@@ -415,7 +416,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     """
     if fn is store:
         return analyzed(lambda: store(*arrays, **options)) if analyze else _plan_to_store(*arrays, **options)
-    if analyze and not isinstance(fn, Lazy | Compound | tuple | list | dict):
+    if analyze and not list(_lazies(fn)):
         work, given = (fn, arrays) if is_operation(fn) else (mapping.map, (fn, *arrays))
         made: list[Any] = []
         analysis = analyzed(lambda: made.append(work(*given, **options)))

@@ -133,10 +133,16 @@ def polyfit(
         raise UnsupportedError("np.polyfit: x and w are in memory, and y is the expression: compute() them first")
     order, values = operator.index(deg) + 1, numpy_functions.require_dims(y, 1)
     places = np.asarray(x) + 0.0
-    if order < 1 or places.ndim != 1 or not places.size or values.ndim > 2 or values.shape[0] != len(places):
+    if order < 1:
+        raise ArgumentError(f"deg={deg} must not be negative")
+    if values.ndim > 2:
         raise ArgumentError(
-            f"deg={deg} must not be negative, and x, of shape {places.shape}, as long as y {values.shape}"
+            f"np.polyfit takes y of one or two dimensions, not of shape {values.shape}: give "
+            f"y.reshape({values.shape[0]}, -1), and reshape the coefficients to ({order}, "
+            f"{', '.join(map(str, values.shape[1:]))})"
         )
+    if places.ndim != 1 or not places.size or values.shape[0] != len(places):
+        raise ArgumentError(f"x, of shape {places.shape}, must have one dimension, as long as y {values.shape}")
     matrix = np.vander(places, order)
     if w is not None:
         weights = np.asarray(w) + 0.0

@@ -125,8 +125,14 @@ def _decoded(path: Any, decode: str, missing: str | None) -> Any:
                 "open it with xarray, or as it is stored with decode='raw'"
             )
     if times is not None:
-        return decoded_times(found, how, times)
-    return found if how is None else applied(decoded, (found,), {}, dict(vars(how)))
+        result = decoded_times(found, how, times)
+    elif how is not None:
+        result = applied(decoded, (found,), {}, dict(vars(how)))
+    else:
+        return found
+    values = result.parts()[0] if isinstance(result, TimeArray) else result
+    node_of(values).title = f"{source.spec.name}, decoded"
+    return result
 
 
 def _masked_dask(array: Any) -> MaskedArray:

@@ -390,7 +390,9 @@ def _key(by: Any, expected: Any, binned: bool) -> tuple[Any, Any, Any]:
         return by, expected, None
     given = np.asarray(expected) if expected is not None else np.asarray(0)
     if given.ndim != 1 or given.dtype.kind != by.dtype.kind:
-        raise refusal("groupby_reduce", f"as labels needs expected_groups=, an array of {by.dtype.name[:-2]}")
+        raise refusal(
+            "groupby_reduce", f"as labels needs expected_groups=, an array of {by.dtype.name.partition('[')[0]}"
+        )
     if bool(np.isnat(given).any()):
         raise ArgumentError("expected_groups= has NaT, which is in no group: leave it out")
     (key, groups), _dtype = same_unit([by, given])

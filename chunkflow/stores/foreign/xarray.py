@@ -98,7 +98,12 @@ class StoredSource(GenericSource):
         super().__init__(obj, obj.name)
         how, instead = _said("through xarray, which decodes it", obj.data), instead_of(obj.data)
         if instead:
-            instead = f"xarray decodes its whole chunks, where {instead} reads the file itself, in less memory"
+            path = place_of(obj.data).rpartition(":")[0]
+            instead = (
+                f"xarray decodes its whole chunks, where {instead} reads the file itself, in less memory, and "
+                f"xarray.open_dataset({path!r}, chunks={{}}, chunked_array_type='chunkflow') keeps labels, after "
+                "importing chunkflow.xarray"
+            )
         self.spec = self.spec.with_storage(how=how, instead=instead)
         self._lock, self.how = nullcontext(), obj.how
         # Decoded, turned or sliced: never taken for the very array that lies behind.

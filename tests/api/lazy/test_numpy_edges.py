@@ -320,3 +320,15 @@ def test_points_of_an_expression_take_one_pass() -> None:
 def test_what_cannot_be_is_refused_when_it_is_asked_for(call: Callable[[Any], Any], match: str) -> None:
     with pytest.raises(cf.ChunkflowError, match=match):
         call(cf.open(X))
+
+
+def test_polyfit_says_what_does_not_suit_it() -> None:
+    x = cf.open(np.ones((4, 2, 3)))
+    with pytest.raises(errors.ArgumentError, match=r"one or two dimensions.*y.reshape\(4, -1\).*to \(2, 2, 3\)"):
+        np.polyfit(np.arange(4), x, 1)
+    with pytest.raises(errors.ArgumentError, match="deg=-1 must not be negative$"):
+        np.polyfit(np.arange(4), x[:, 0, 0], -1)
+    with pytest.raises(errors.ArgumentError, match=r"x, of shape \(3,\), must have one dimension, as long as y \(4,\)"):
+        np.polyfit(np.arange(3), x[:, 0, 0], 1)
+    slope = np.polyfit(np.arange(4), x.reshape(4, -1), 1).reshape(2, 2, 3)
+    np.testing.assert_allclose(slope.compute(device="cpu")[1], 1)

@@ -157,3 +157,19 @@ def test_reductions_of_ones_own() -> None:
     both = cf.blockwise(lambda b: (b[0], b[-1]), "j", x, "ij", combine=np.add, dtype=("f8", "f4"))
     found = cf.compute(*both, device="cpu", budget="1MB")
     assert [each.dtype for each in found] == ["f8", "f4"]
+
+
+def test_the_line_that_runs_several_results_is_right() -> None:
+    """An operation that gives several values gives a tuple, which has no compute()."""
+    x = cf.open(X)
+    with pytest.raises(cf.errors.ArgumentError, match=r"as chunkflow.compute\(groupby_reduce\(...\), budget='4MB'\)"):
+        cf.groupby_reduce(x, LABELS[0], budget="4MB")
+    with pytest.raises(cf.errors.ArgumentError, match=r"as chunkflow.compute\(histogram\(...\), budget='4MB'\)"):
+        cf.histogram(x, 4, budget="4MB")
+    with pytest.raises(cf.errors.ArgumentError, match=r"result, \*_ = .*; chunkflow.store\(result, 'y.npy'\)"):
+        cf.groupby_reduce(x, LABELS[0], out="y.npy")
+    with pytest.raises(cf.errors.ArgumentError, match=r"as mean\(...\).compute\(budget='4MB'\)"):
+        cf.mean(x, budget="4MB")
+    sums, groups = cf.compute(cf.groupby_reduce(x, LABELS[0]), budget="4MB", device="cpu")
+    np.testing.assert_array_equal(sums, X)
+    assert groups.tolist() == [0, 1, 2, 3]

@@ -688,7 +688,9 @@ def test_where_numbers_are_wanted(tmp_path: Path) -> None:
         with pytest.raises(errors.ArgumentTypeError, match=r"chunkflow.open\(array\).*view\('i8'\).* in D"):
             wrong()
     with pytest.raises(errors.ArgumentTypeError, match=r"to_zarr"):
-        cf.store(cf.open(DATES), tmp_path / "x.zarr")
+        cf.store(cf.open(DATES), tmp_path / "y.npy")
+    cf.store(cf.open(DATES), tmp_path / "x.zarr", device="cpu")
+    alike(cf.open(tmp_path / "x.zarr", decode="cf").compute(device="cpu"), DATES)
     with pytest.raises(errors.UnsupportedError, match="map"):
         cf.map(np.negative, cf.open(DATES))
 
@@ -831,3 +833,21 @@ def test_sums_begin_with_a_span(initial: Any) -> None:
     for how in ({}, {"axis": 1, "keepdims": True}, {"axis": 0, "where": np.array([True, False, True])}):
         found = np.sum(cf.open(x), initial=initial, **how).compute(device="cpu")
         np.testing.assert_array_equal(found, np.sum(x, initial=initial, **how))
+
+
+def test_labels_that_are_times_ask_for_groups_by_their_dtype() -> None:
+    days = np.arange("2020-01-01", "2020-01-05", dtype="M8[ns]")
+    with pytest.raises(errors.UnsupportedError, match=r"expected_groups=, an array of datetime64: x"):
+        cf.groupby_reduce(cf.open(np.ones(4)), cf.open(days))
+
+
+def test_what_is_decoded_is_named_by_its_file(tmp_path: Path) -> None:
+    cf.open(DATES).to_zarr(tmp_path / "t.zarr", device="cpu")
+    assert repr(cf.open(tmp_path / "t.zarr", decode="cf")).startswith(
+        f"<chunkflow.TimeArray {tmp_path}/t.zarr, decoded: "
+    )
+    zarr.create_array(tmp_path / "x.zarr", data=np.arange(3), attributes={"scale_factor": 0.5})
+    assert (
+        repr(cf.open(tmp_path / "x.zarr", decode="cf"))
+        == f"<chunkflow.Array {tmp_path}/x.zarr, decoded: (3,), float64>"
+    )
