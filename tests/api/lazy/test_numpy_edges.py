@@ -260,7 +260,7 @@ def test_points_of_an_expression_take_one_pass() -> None:
         (lambda x: np.piecewise(x.astype("i1"), [np.ones(x.shape, "?")], [np.nan]), "nan is no number that int8"),
         (lambda x: x[cf.open(np.array(True))], "one bool"),
         (lambda x: range(cf.open(np.array([2]))), "it has dimensions"),
-        (lambda x: np.polyfit([1, 2, 3], x, 1), "as long as y"),
+        (lambda x: np.polyfit([1, 2, 3], x, 1), "one or two dimensions"),
         (lambda x: np.polyfit(x[0, 0], x[0], 1), "in memory"),
         (lambda x: np.polyfit([1, 2, 3], x[0], 1, w=[1, 2]), "shape of x"),
         (lambda x: np.apply_along_axis(np.sum, 0, x[:, :0]), "no line"),
@@ -324,11 +324,11 @@ def test_what_cannot_be_is_refused_when_it_is_asked_for(call: Callable[[Any], An
 
 def test_polyfit_says_what_does_not_suit_it() -> None:
     x = cf.open(np.ones((4, 2, 3)))
-    with pytest.raises(errors.ArgumentError, match=r"one or two dimensions.*y.reshape\(4, -1\).*to \(2, 2, 3\)"):
+    with pytest.raises(ArgumentError, match=r"one or two dimensions.*y.reshape\(4, -1\).*to \(2, 2, 3\)"):
         np.polyfit(np.arange(4), x, 1)
-    with pytest.raises(errors.ArgumentError, match="deg=-1 must not be negative$"):
+    with pytest.raises(ArgumentError, match="deg=-1 must not be negative"):
         np.polyfit(np.arange(4), x[:, 0, 0], -1)
-    with pytest.raises(errors.ArgumentError, match=r"x, of shape \(3,\), must have one dimension, as long as y \(4,\)"):
+    with pytest.raises(ArgumentError, match=r"x, of shape \(3,\), must have one dimension, as long as y \(4,\)"):
         np.polyfit(np.arange(3), x[:, 0, 0], 1)
     slope = np.polyfit(np.arange(4), x.reshape(4, -1), 1).reshape(2, 2, 3)
     np.testing.assert_allclose(slope.compute(device="cpu")[1], 1)

@@ -163,13 +163,13 @@ def test_the_line_that_runs_several_results_is_right() -> None:
     """An operation that gives several values gives a tuple, which has no compute()."""
     x = cf.open(X)
     with pytest.raises(cf.errors.ArgumentError, match=r"as chunkflow.compute\(groupby_reduce\(...\), budget='4MB'\)"):
-        cf.groupby_reduce(x, LABELS[0], budget="4MB")
+        cf.groupby_reduce(x, LABELS[0], func="sum", axis=1, budget="4MB")
     with pytest.raises(cf.errors.ArgumentError, match=r"as chunkflow.compute\(histogram\(...\), budget='4MB'\)"):
         cf.histogram(x, 4, budget="4MB")
     with pytest.raises(cf.errors.ArgumentError, match=r"result, \*_ = .*; chunkflow.store\(result, 'y.npy'\)"):
-        cf.groupby_reduce(x, LABELS[0], out="y.npy")
+        cf.groupby_reduce(x, LABELS[0], func="sum", axis=1, out="y.npy")
     with pytest.raises(cf.errors.ArgumentError, match=r"as mean\(...\).compute\(budget='4MB'\)"):
         cf.mean(x, budget="4MB")
-    sums, groups = cf.compute(cf.groupby_reduce(x, LABELS[0]), budget="4MB", device="cpu")
+    sums, groups = cf.compute(cf.groupby_reduce(x, LABELS[0], func="sum", axis=1), budget="4MB", device="cpu")
     np.testing.assert_array_equal(sums, X)
     assert groups.tolist() == [0, 1, 2, 3]
