@@ -75,12 +75,12 @@ class Cost(NamedTuple):
         return self.read / max(self.nbytes, 1)
 
 
-_planned: ContextVar[list[Plan] | None] = run_variable("chunkflow_planned", None)
+_planned: ContextVar[list[Plan | str] | None] = run_variable("chunkflow_planned", None)
 """Plans of the passes so far; None outside of a dry run."""
 
 
-def note(plan: Plan) -> None:
-    """Note the plan of a pass, if this is a dry run."""
+def note(plan: Plan | str) -> None:
+    """Note the plan of a pass, or what is done by one that is not planned before it runs, if this is a dry run."""
     plans = _planned.get()
     if plans is not None:
         plans.append(plan)
@@ -149,9 +149,12 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         raise
 
 
-def planned(work: Callable[[], object]) -> list[Plan]:
-    """Plans of the passes of `work`, as far as they can be planned before it runs. Raises the `BudgetError` of any."""
-    plans: list[Plan] = []
+def planned(work: Callable[[], object]) -> list[Plan | str]:
+    """Plans of the passes of `work`, or what they do where they are planned when they run.
+
+    Raises the `BudgetError` of any.
+    """
+    plans: list[Plan | str] = []
     noted = _planned.set(plans)
     try:
         with _mode(False, None):
@@ -275,8 +278,8 @@ def _cost(nbytes: int, work: Callable[[], object]) -> Cost:
         It does not fit.
     """
     budget = Budget(nbytes)
-    plans: list[Plan] = []
-    noted = _planned.set(plans)
+    noted_plans: list[Plan | str] = []
+    noted = _planned.set(noted_plans)
     try:
         with _mode(True, budget):
             work()
@@ -287,6 +290,7 @@ def _cost(nbytes: int, work: Callable[[], object]) -> Cost:
     finally:
         _planned.reset(noted)
         budget.close()
+    plans = [plan for plan in noted_plans if isinstance(plan, Plan)]
     blocks, read = sum(len(p.grid) for p in plans), sum(p.bytes_in for p in plans)
     return Cost(blocks, read, sum(spec.nbytes for p in plans for spec in p.operands))
 

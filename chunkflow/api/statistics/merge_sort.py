@@ -23,7 +23,7 @@ from chunkflow.core.grid import Shape, fit
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import bytes_left
-from chunkflow.engine.dry_run import is_dry
+from chunkflow.engine.dry_run import is_dry, note
 from chunkflow.engine.outputs import check_overlap
 from chunkflow.errors import BudgetError
 from chunkflow.graph.nodes import has_lazy, node_of
@@ -97,6 +97,7 @@ def merged(x: Any, axis: int, how: dict[str, Any], options: Options, *, places: 
                         raise
                     length = max(unit, length // 2 // unit * unit)
             if is_dry():
+                note("merges the sorted runs")
                 return None
             runs, order = map(np.asarray, found) if places else (np.asarray(found), None)
             pieces = [(runs, None), (runs, order)] if places else [(runs, None)]

@@ -88,7 +88,9 @@ def test_long_lines_of_an_expression_are_sorted_in_pieces(place: Place, tmp_path
     same(total, (x / 2).sum(axis=1))
     np.sort(halves, axis=1).to_npy(tmp_path / "y.npy", **run)
     same(np.load(tmp_path / "y.npy"), np.sort(x / 2, axis=1))
-    assert len(cf.explain(np.sort(halves, axis=1), **run).plans) == 2
+    explained = cf.explain(np.sort(halves, axis=1), **run)
+    assert (len(explained), len(explained.plans)) == (2, 1)
+    assert "merges the sorted runs" in str(explained)
     assert {path.name for path in tmp_path.iterdir()} == {"x.zarr", "y.npy"}
 
 
