@@ -27,8 +27,8 @@ def copy(
     """Copy an array into another store, format or chunk shape; its dtype is kept.
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
-    `chunkflow.rechunk` sees to it where it does not. A zarr array that is copied to a new one keeps its attributes and
-    names of dimensions, unless `chunkflow.NewArray` says others; between other formats these are not copied.
+    `chunkflow.rechunk` sees to it where it does not. Among zarr, HDF5 and netCDF a new array keeps attributes
+    and names of dimensions, unless `chunkflow.NewArray` says others.
 
     Parameters
     ----------
