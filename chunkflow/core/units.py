@@ -107,6 +107,25 @@ NAMED = 3
 """Names that are listed, at most; of many the first one alone."""
 
 
+def numbered(times: float) -> str:
+    """A number for people, of three digits at least.
+
+    >>> numbered(2.5), numbered(4000.2)
+    ('2.5', '4,000')
+    """
+    return f"{times:.3g}" if times < 1000 else f"{times:,.0f}"
+
+
+def rounded_up(nbytes: int) -> int:
+    """A number of bytes, rounded up to two digits.
+
+    >>> rounded_up(1234567), rounded_up(7)
+    (1300000, 7)
+    """
+    unit: int = 10 ** max(len(str(nbytes)) - 2, 0)
+    return -(-nbytes // unit) * unit
+
+
 def listed(names: Sequence[str]) -> str:
     """Names for a person to read, each once: of many the first, and how many more there are.
 

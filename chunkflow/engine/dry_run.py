@@ -21,7 +21,7 @@ from chunkflow import devices
 from chunkflow.core.grid import Region
 from chunkflow.core.settings import setting
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, rounded_up
 from chunkflow.engine.budget import DEFAULT, Budget, bytes_left, imposed, lease
 from chunkflow.engine.options import Options
 from chunkflow.errors import BudgetError
@@ -250,23 +250,13 @@ def _better(least: int, cost: Cost, work: Callable[[], object], taken: int) -> t
     for doublings in range(1, DOUBLINGS + 1):
         if min([cost, *(c for _, c in tried)], key=lambda c: c.read).times < OFTEN:
             break
-        budget = _two_digits((least << doublings) + taken)
+        budget = rounded_up((least << doublings) + taken)
         try:
             tried.append((budget, _cost(budget - taken, work)))
         except BudgetError:
             return None
     good = AS_GOOD * min((c.read for _, c in tried), default=cost.read)
     return next((each for each in tried if each[1].read <= good and OFTEN * each[1].read <= cost.read), None)
-
-
-def _two_digits(nbytes: int) -> int:
-    """A number of bytes, rounded up to two digits.
-
-    >>> _two_digits(1234567), _two_digits(7)
-    (1300000, 7)
-    """
-    unit: int = 10 ** max(len(str(nbytes)) - 2, 0)
-    return -(-nbytes // unit) * unit
 
 
 def _cost(nbytes: int, work: Callable[[], object]) -> Cost:

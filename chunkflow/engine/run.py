@@ -53,8 +53,8 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     if run.call is not None and targets:
         resumption = Resumption.open(targets, run.plan, run.call, guards_of(run.sources))
     watch.started(run.plan, run)
-    if run.plan.op.has_halo:
-        watch.noted(f"blocks overlap: {run.plan.rereads:.2f} times the arrays' bytes are read")
+    for text in run.plan.reading:
+        watch.noted(text)
     made = Complete([], turn, resumption)
     try:
         if resumption is not None:

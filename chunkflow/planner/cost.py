@@ -28,6 +28,7 @@ CROWD = 3
 class Traffic:
     """Bytes that a run moves through each stage, and how many of them are coded, or go into a new file, or into many.
 
+    Of what is `read` blocks are `given` their elements, halos and all: of chunks more is read where blocks cut them.
     `first` are the bytes that are loaded before anything can be computed, `last` those that are stored when everything
     is; None for one block's share.
     """
@@ -45,6 +46,7 @@ class Traffic:
     scattered: int = 0
     separate: int = 0
     files: int = 0
+    given: int = 0
 
 
 @dataclass(frozen=True)

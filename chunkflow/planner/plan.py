@@ -18,7 +18,7 @@ from chunkflow.core.markup import Printed
 from chunkflow.core.memory import Projection, Ring, rounded
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, numbered
 from chunkflow.planner.cost import Estimate, Traffic
 from chunkflow.planner.decode_batch import TURNS, Batch
 from chunkflow.planner.step import FoldPosition, Step
@@ -33,6 +33,9 @@ CRUMBS, MOSTLY = 100_000, 0.5
 AGAIN, MUCH = 8, 1 << 30
 """How often elements are read, and bytes that are read in all, from which on they are said to be read too often, where
 reading bounds the run."""
+
+CUT = 1.2
+"""Bytes of chunks that are read, for each byte that blocks are given of them, from which on that is said."""
 
 SMALL = 128
 """Bytes of partial results, of all that an operation gives, up to which there are so many chains for each lane."""
@@ -81,8 +84,9 @@ class Plan(Printed):
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
     and stays; the while, tiles of a product take `turns`, block by block. Where it is slow for its blocks, the `remedy`
-    says why, and what to do about it. Plans are made by the rates of the machine alone; where a few calls have shown
-    more, `predicted` are the seconds that they let expect.
+    says why, and what to do about it. Where chunks are read again since none fits, `whole` is the budget in which they
+    do. Plans are made by the rates of the machine alone; where a few calls have shown more, `predicted` are the seconds
+    that they let expect.
 
     Examples
     --------
@@ -113,6 +117,7 @@ class Plan(Printed):
     resident: frozenset[int] = frozenset()
     turns: Interleave = ONE_BY_ONE
     remedy: str = ""
+    whole: int | None = None
     predicted: float | None = None
 
     @cached_property
@@ -175,6 +180,35 @@ class Plan(Printed):
     def rereads(self) -> float:
         """Bytes read for each byte of the arrays."""
         return self.bytes_in / max(sum(s.nbytes for s in self.operands), 1)
+
+    @property
+    def overlap(self) -> float:
+        """Bytes of elements that blocks are given, for each byte of the arrays: more than 1 for halos."""
+        return self.traffic.given / max(sum(s.nbytes for s in self.operands), 1)
+
+    @property
+    def excess(self) -> float:
+        """Bytes that are read for each byte of elements that blocks are given: more than 1 where they cut chunks."""
+        return self.bytes_in / max(self.traffic.given, 1)
+
+    @property
+    def read_again(self) -> str:
+        """What is said of chunks that are read again; nothing where they are hardly."""
+        if self.whole is None and self.excess < CUT:
+            return ""
+        why = "blocks or their halos cut them"
+        if self.whole is not None:
+            why = f"whole ones fit a budget of about {format_bytes(self.whole)}"
+        return f"chunks are read {numbered(self.rereads)} times: {why}"
+
+    @property
+    def reading(self) -> list[str]:
+        """What is said in a report of elements and chunks that are read again, each by its cause."""
+        notes = [f"blocks overlap: they are given {self.overlap:.2f} times the arrays' bytes"] * self.op.has_halo
+        if self.read_again:
+            read, given = format_bytes(self.bytes_in), format_bytes(self.traffic.given)
+            notes.append(f"{self.read_again}; {read} for the {given} that blocks are given")
+        return notes
 
     @cached_property
     def lanes(self) -> int:

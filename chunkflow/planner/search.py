@@ -168,7 +168,7 @@ def _chosen(edges: str, problem: PlanProblem, block: tuple[int | None, ...] | No
     if not fitting:
         raise _too_small(problem, sides)
     chosen = _with_notes(_best(problem, fitting), fitting, most=max(machine.depths))
-    return _with_note_of_chunks(chosen, problem, sides)
+    return _with_whole_chunks(chosen, problem, sides)
 
 
 class _Sides(NamedTuple):
@@ -280,25 +280,15 @@ def _with_notes(chosen: Plan, fitting: Sequence[Plan], most: int) -> Plan:
     return replace(chosen, notes=tuple(notes)) if notes else chosen
 
 
-def _with_note_of_chunks(chosen: Plan, problem: PlanProblem, sides: _Sides) -> Plan:
-    """The plan, with the budget that would do where chunks of sources do not fit, and are decoded for many blocks."""
+def _with_whole_chunks(chosen: Plan, problem: PlanProblem, sides: _Sides) -> Plan:
+    """The plan, with the budget that would do where chunks of sources do not fit, and are read for many blocks."""
     if chosen.rereads < OFTEN:
         return chosen
     aligned = _grid.fit(sides.longest, _aligned_to_sources(problem, sides), problem.order, 1)
     least = _least(problem, aligned)
-    if least <= problem.budget:
-        return chosen
-    note = f"chunks are read {_number(chosen.rereads)} times: whole ones fit a budget of about {format_bytes(least)}"
-    return replace(chosen, notes=(*chosen.notes, note))
-
-
-def _number(times: float) -> str:
-    """A number for people, of three digits at least.
-
-    >>> _number(2.5), _number(4000.2)
-    ('2.5', '4,000')
-    """
-    return f"{times:.3g}" if times < 1000 else f"{times:,.0f}"
+    if least > problem.budget:
+        chosen = replace(chosen, whole=least)
+    return replace(chosen, notes=(*chosen.notes, chosen.read_again)) if chosen.read_again else chosen
 
 
 def _ways(problem: PlanProblem) -> list[PlanProblem]:

@@ -15,12 +15,14 @@ from chunkflow.planner.problem import Candidate, block_bytes
 class LoadedBytes(NamedTuple):
     """Bytes of a run's operands that are read, that are uploaded, and that the host decodes (as an ordinary codec's).
 
-    Of those that are read `files` come from files of this machine. `chunks` are those that are read; in a shard they
-    count twice, as its index is searched for them. `unpacking` are the seconds in which the device decodes.
+    Of those that are read `files` come from files of this machine, and `given` are those of the elements that blocks
+    get. `chunks` are those that are read; in a shard they count twice, as its index is searched for them. `unpacking`
+    are the seconds in which the device decodes.
     """
 
     read: int
     files: int
+    given: int
     upload: int
     decode: int
     chunks: float
@@ -30,7 +32,7 @@ class LoadedBytes(NamedTuple):
 def loaded(candidate: Candidate) -> LoadedBytes:
     """What loading a candidate's operands takes."""
     problem, grid, walk, depth = candidate.problem, candidate.grid, candidate.walk, candidate.depth
-    read = files = upload = decode = 0
+    read = files = given = upload = decode = 0
     chunks = unpacking = 0.0
     for i, (spec, operand) in enumerate(zip(problem.operands, candidate.op.operands, strict=True)):
         loads = candidate.loads[i]
@@ -39,6 +41,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         wanted = loaded_bytes(spec, operand, grid, walk, depth) * repeats if spec.chunks else touched
         taken = wanted if spec.storage.parted else touched
         read += taken
+        given += wanted
         files += 0 if spec.storage.in_memory or spec.storage.remote else taken
         if spec.chunks:
             chunks += (1 + spec.storage.sharded) * touched / (math.prod(spec.chunks) * spec.dtype.itemsize)
@@ -53,7 +56,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         if not spec.storage.raw:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(touched / (known.host if known else 1))
-    return LoadedBytes(read, files, upload, decode, chunks, unpacking)
+    return LoadedBytes(read, files, given, upload, decode, chunks, unpacking)
 
 
 def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:
@@ -91,6 +94,7 @@ def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:
     return Traffic(
         read=load.read,
         files=load.files,
+        given=load.given,
         upload=load.upload,
         compute=compute,
         download=written,

@@ -23,11 +23,18 @@ SMALL_CHUNK, HANDLING = 256 << 10, 40e-6
 SLOW_CODEC = 1e9
 """Bytes per second below which a thread decodes slowly: zstd gives some two to three times as many."""
 
+SLOW_FUNCTION, MOSTLY = 300e6, 0.5
+"""Bytes per second below which a thread computes slowly, where that takes more than that share of all threads' time."""
+
 SLOW_LINK = 12e9
 """Bytes per second below which a link is slow: a PCIe slot of the fourth generation gives twice as many."""
 
 NEW_PAGES = 2e9
 """Bytes per second at which a core is given memory that it has not used, where that was not measured."""
+
+
+SLOW = "the function is slow"
+"""Name of the cause that the function's own work takes most of the run."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,8 @@ class Advice(Printed):
     what_ifs: tuple[WhatIf, ...]
 
     def __str__(self) -> str:
-        reached = "" if self.roofline is None else f", at {self.roofline:.0%} of the rate that plans count with"
+        slow = self.roofline is None or any(cause.name == SLOW for cause in self.causes)  # whose rate is no memory's
+        reached = "" if slow else f", at {self.roofline:.0%} of the rate that plans count with"
         lines = [f"{self.seconds:.3g} s, bound by {self.bound_by}, which was busy for {self.busy:.0%} of it{reached}"]
         for cause in self.causes:
             lines += [f"  {cause.name}: {cause.seen}", f"    {cause.remedy}"]
@@ -119,6 +127,22 @@ def _waits_for_the_lock(run: Seen) -> Cause | None:
     )
 
 
+def _slow_function(run: Seen) -> Cause | None:
+    computing, moved, blocks = run.spent.get("compute", 0.0), run.moved.get("compute", 0), len(run.plan.grid)
+    if run.bound_by != "compute" or computing < MOSTLY * sum(run.spent.values()) or not moved:
+        return None
+    rate = moved / max(computing, 1e-9)
+    if rate >= SLOW_FUNCTION:
+        return None
+    share = computing / sum(run.spent.values())
+    return Cause(
+        SLOW,
+        f"it takes {share:.0%} of the time of all stages, {computing / blocks:.2g} s a block, and computes "
+        f"{format_bytes(rate)}/s, what it reads and gives counted",
+        "a quicker function brings most: NumPy in place of loops of Python, numba, float32 for float64, or a GPU",
+    )
+
+
 def _small_chunks(run: Seen) -> Cause | None:
     arrays = [*run.plan.operands, *run.plan.outputs]
     for spec in sorted(arrays, key=_number_of_chunks, reverse=True):
@@ -146,17 +170,21 @@ def _read_again(run: Seen) -> Cause | None:
     chunked = [spec for spec in run.plan.operands if spec.chunks is not None]
     if times < 1.2 or not stored or run.bound_by not in ("read", "upload", "decode"):
         return None
-    if not chunked or run.plan.op.has_halo:
+    if not chunked or (run.plan.excess < run.plan.overlap and run.plan.op.has_halo):
         return Cause(
             "elements are read again",
             what,
             "raise the budget: blocks get larger, and share fewer elements with others",
         )
     spec = max(chunked, key=lambda each: each.nbytes)
+    enough = "" if run.plan.whole is None else f": whole chunks fit one of about {format_bytes(run.plan.whole)}"
+    halos, chunks = "", "chunks that follow the blocks"
+    if run.plan.op.has_halo:
+        halos, chunks = ", with halos", "smaller chunks"
     return Cause(
         "chunks lie across the blocks",
-        f"{what}: {spec.name} has chunks of {spec.chunks}, and blocks are {run.plan.block}",
-        "store it in chunks that follow the blocks (cf.rechunk), or raise the budget",
+        f"{what}: {spec.name} has chunks of {spec.chunks}, and blocks are {run.plan.block}{halos}",
+        f"store it in {chunks} (cf.rechunk), or raise the budget{enough}",
     )
 
 
@@ -287,6 +315,7 @@ def _new_pages(run: Seen) -> Cause | None:
 
 
 CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
+    _slow_function,
     _waits_for_the_lock,
     _small_chunks,
     _read_again,

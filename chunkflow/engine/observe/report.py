@@ -23,7 +23,8 @@ class StageReport:
     seconds : float
         Time during which at least one thread or lane was in the stage.
     nbytes : int
-        Bytes that went through it.
+        Bytes that went through it. Of ``"read"`` they are those of the elements that blocks are given: where these cut
+        chunks more is read, which `Report.notes` say.
     """
 
     name: Stage

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, listed, rounded_up
 from chunkflow.engine.observe.seen import Seen
 from chunkflow.errors import ChunkflowError
 from chunkflow.planner.plan import Plan
@@ -78,8 +78,10 @@ def _from_disk(run: Seen) -> float:
 def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict[str, Any], Callable[[], Plan]]]:
     """Each change in words and in keywords, and the plan after it."""
     plan = run.plan
-    for times in (4, 16):
-        budget = plan.budget * times
+    budgets = {plan.budget * times for times in (4, 16)}
+    if plan.whole is not None:
+        budgets.add(rounded_up(plan.whole))
+    for budget in sorted(budgets):
         yield f"a budget of {format_bytes(budget)}", {"budget": budget}, lambda budget=budget: replan(budget)  # type: ignore[misc]
     chunked = [i for i, spec in enumerate(plan.operands) if spec.chunks is not None]
     if chunked:
@@ -88,11 +90,13 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
             for i, spec in enumerate(plan.operands)
         ]
         chunks = specs[chunked[0]].chunks
-        yield f"chunks of {chunks}", {"chunks": chunks}, lambda: replan(plan.budget, specs=specs)
+        whose = plan.operands[chunked[0]].name
+        yield f"chunks of {chunks} of {whose}", {"chunks": chunks}, lambda: replan(plan.budget, specs=specs)
     encoded = [i for i in chunked if not plan.operands[i].storage.raw]
     if encoded:
         bare = [_unencoded(spec) if i in encoded else spec for i, spec in enumerate(plan.operands)]
-        yield "chunks that are stored unencoded", {"codec": None}, lambda: replan(plan.budget, specs=bare)
+        names = listed(list(dict.fromkeys(plan.operands[i].name for i in encoded)))
+        yield f"chunks of {names} that are stored unencoded", {"codec": None}, lambda: replan(plan.budget, specs=bare)
     if run.elsewhere is not None and (there := run.elsewhere()) is not None:
         name, machine = there
         yield f"device={name!r}", {"device": name}, lambda: replan(plan.budget, machine=machine)

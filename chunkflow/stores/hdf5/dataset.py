@@ -207,7 +207,8 @@ class Hdf5Source(Unviewed):
     def __init__(self, handle: _Handle, facts: Facts, guard: Guard | None) -> None:
         self._handle, self._facts, self.guard, self.gaps = handle, facts, guard, Gaps()
         self._chain = facts.chain if facts.chain is not None and facts.chain.decodes else None
-        self.spec: ArraySpec = facts.spec.with_storage(how=_how(facts), kept=self._chain is not None)
+        raw = self._chain is not None and not self._chain.filters
+        self.spec: ArraySpec = facts.spec.with_storage(how=_how(facts), kept=self._chain is not None, raw=raw)
         self.footprint: Footprint | None = facts.footprint
         self._index: Index | None = None
         self._lock = threading.Lock()

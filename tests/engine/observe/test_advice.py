@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -19,6 +20,8 @@ import chunkflow as cf
 from chunkflow.core.machine import Decoding
 from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.spec import ArraySpec, Storage
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.observe import what_if
 from chunkflow.engine.observe.advice import advised
 from chunkflow.engine.observe.seen import Seen
 from chunkflow.engine.observe.what_if import STARTING
@@ -162,7 +165,7 @@ def test_chunks_across_the_blocks_are_named_and_better_ones_told(tmp_path: Path)
     (cause,) = [cause for cause in advice.causes if cause.name == "chunks lie across the blocks"]
     assert "(256, 32, 32)" in cause.seen
     what_ifs = advised(as_predicted(profile.report)).what_ifs
-    (better,) = [each for each in what_ifs if each.change == "chunks of (8, 128, 128)"]
+    (better,) = [each for each in what_ifs if each.change == f"chunks of (8, 128, 128) of {tmp_path}/x.zarr"]
     assert better.seconds < profile.report.seen[0].plan.estimate.seconds / 2
 
 
@@ -230,8 +233,48 @@ def test_chunks_that_cost_nothing_to_decode_are_thought_of(tmp_path: Path) -> No
     with cf.Profile() as profile:
         cf.sum(tmp_path / "x.zarr", **CPU)
     advice = advised(as_predicted(profile.report))
-    (better,) = [each for each in advice.what_ifs if each.change == "chunks that are stored unencoded"]
+    (better,) = [each for each in advice.what_ifs if "that are stored unencoded" in each.change]
+    assert better.change == f"chunks of {tmp_path}/x.zarr that are stored unencoded"
     assert better.seconds < 0.9 * advice.seconds
+
+
+def test_chunks_of_hdf5_that_are_unencoded_are_not_to_be_stored_so(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("plain", data=np.ones((64, 128, 128), "f4"), chunks=(16, 128, 128))
+        file.create_dataset("packed", data=np.ones((64, 128, 128), "f4"), chunks=(16, 128, 128), compression="gzip")
+    for name, raw in (("plain", True), ("packed", False)):
+        assert cf.explain(cf.sum, f"{tmp_path}/x.h5:/{name}", **CPU).operands[0].storage.raw == raw
+        with cf.Profile() as profile:
+            cf.sum(f"{tmp_path}/x.h5:/{name}", budget="4MB", **CPU)
+        run = replace(
+            as_predicted(profile.report), replan=lambda budget, specs=(), run=profile.report.seen[0]: run.plan
+        )
+        tried = [change for change, _, _ in what_if._changes(run, run.replan)]
+        assert any("unencoded" in change for change in tried) != raw
+
+
+def test_the_budget_that_holds_whole_chunks_is_tried() -> None:
+    cut = plan(lanes=1, budget=50 << 20, chunks=(256, 512, 512), storage=Storage(how="zarr", raw=True, copies=0))
+    assert cut.whole is not None
+    whole = replace(plan(lanes=1, budget=2 * cut.whole), budget=cut.budget)
+    run = seen(cut, READS, spent=READS, replan=lambda budget, **_: whole if budget >= cut.whole else cut)
+    (better,) = [each for each in advised(run).what_ifs if "budget" in each.keywords]
+    assert cut.whole <= better.keywords["budget"] <= 1.1 * cut.whole < 16 * cut.budget
+    (cause,) = [each for each in advised(run).causes if each.name == "chunks lie across the blocks"]
+    assert f"whole chunks fit one of about {format_bytes(cut.whole)}" in cause.remedy
+
+
+def test_a_function_that_takes_most_of_the_time_comes_first_with_its_rate() -> None:
+    of = plan(lanes=1, budget=1 << 20)
+    run = seen(of, {"read": 0.1, "compute": 0.9, "write": 0.1}, spent={"read": 0.1, "compute": 0.8, "write": 0.1})
+    run = replace(run, moved={"compute": 80_000_000})
+    advice = advised(run)
+    assert advice.causes[0].name == "the function is slow"
+    assert f"80% of the time of all stages, {0.8 / len(of.grid):.2g} s a block, and computes 100.00 MB/s" in str(advice)
+    assert "of the rate that plans count with" not in str(advice)
+    quick = replace(run, moved={"compute": 320_000_000})
+    assert "the function is slow" not in causes(quick)
+    assert "of the rate that plans count with" in str(advised(quick))
 
 
 def test_another_device_is_thought_of() -> None:
@@ -258,7 +301,7 @@ def test_small_chunks_are_slow_one_by_one_however_many_lanes_there_are() -> None
     run = seen(small, READS, spent=known, processor=0.1, replan=lambda budget, specs=(): large if specs else small)
     run = replace(run, seconds=small.estimate.seconds)
     assert causes(run) == ["small chunks"]
-    (better,) = [each for each in advised(run).what_ifs if "chunks of" in each.change]
+    (better,) = [each for each in advised(run).what_ifs if each.change.startswith("chunks of (")]
     assert better.seconds == pytest.approx(large.estimate.seconds, rel=0.25)
 
 

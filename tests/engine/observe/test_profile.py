@@ -6,8 +6,10 @@ import logging
 import math
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -224,3 +226,30 @@ def test_a_failing_observer_is_dropped_and_logged(caplog: pytest.LogCaptureFixtu
     assert broken.calls == 1
     assert sound.report.stages == (StageReport("read", 2.0, 10),)
     assert "broken observer" in caplog.text
+
+
+def _gradient(x: np.ndarray) -> np.ndarray:
+    return np.gradient(x, axis=1)
+
+
+def test_elements_and_chunks_that_are_read_again_are_noted_apart(tmp_path: Path) -> None:
+    """The table has the elements that blocks are given, a note has the bytes of the chunks that this takes."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.random.default_rng(0).random((2, 96, 96, 96), "f4")
+        x = np.array(file["x"])
+        file.create_dataset("y", data=x, chunks=(1, 48, 96, 96), compression="gzip", compression_opts=1)
+    path = f"{tmp_path}/x.h5:/y"
+    with cf.Profile() as profile:
+        found = cf.map_overlap(_gradient, path, depth=(0, 1, 0, 0), budget="6MB", device="cpu")
+    np.testing.assert_allclose(found, _gradient(x), rtol=1e-6)
+    (run,), report = profile.report.seen, profile.report
+    read = next(stage.nbytes for stage in report.stages if stage.name == "read")
+    assert read == run.plan.traffic.given < run.plan.bytes_in
+    assert run.plan.overlap == read / x.nbytes < 1.5 < 2 < run.plan.rereads
+    overlap, chunks = report.notes[:2]
+    assert overlap == f"blocks overlap: they are given {read / x.nbytes:.2f} times the arrays' bytes"
+    assert f"chunks are read {run.plan.rereads:.3g} times: " in chunks
+    assert f"; {format_bytes(run.plan.bytes_in)} for the {format_bytes(read)} that blocks are given" in chunks
+    assert run.plan.whole is not None
+    larger = cf.explain(cf.map_overlap, _gradient, path, depth=(0, 1, 0, 0), budget=run.plan.whole, device="cpu")
+    assert larger.bytes_in < run.plan.bytes_in
