@@ -102,6 +102,8 @@ class BudgetError(_MemoryError):
         Bytes asked for, bytes allowed, and the smallest budget in bytes that would do for all passes, where known.
         Where memory depends on the elements (distinct values, labels, counts) it does whatever they are; counts up to
         an integer larger than their number are refused once more, by the pass that finds it.
+    likely : int or None
+        There, a budget that has room for twice as many as were found before the run was refused.
     about : str
         Which arrays the figures are of. The message ends with it.
 
@@ -122,10 +124,11 @@ class BudgetError(_MemoryError):
         needed: int | None = None,
         limit: int | None = None,
         smallest: int | None = None,
+        likely: int | None = None,
         about: str = "",
     ) -> None:
         super().__init__(message)
-        self.needed, self.limit, self.smallest = needed, limit, smallest
+        self.needed, self.limit, self.smallest, self.likely = needed, limit, smallest, likely
         self.about = hidden(about)
 
     def __str__(self) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, rounded_up
 
 ALIGNMENT = 512
 """Bytes to which allocators round every buffer."""
@@ -140,3 +141,37 @@ class Ring:
         """Ring of at most `threads` and, if one thread allows it, at most `limit` bytes of slots."""
         affordable = limit // max(slots * slot_bytes, 1)
         return Ring(max(1, min(threads, pieces, affordable)), slots, max(slot_bytes, 1), scratch, room)
+
+
+@dataclass(frozen=True)
+class RoomForEach:
+    """Budgets for things of which there are `most` at most, and of which only the elements show how many there are.
+
+    Each takes so many bytes of a budget, beside a `reserve`.
+
+    >>> room = RoomForEach(1000, 40.0, 10**6)
+    >>> room.likely(600), room.enough
+    (49000, 40001000)
+    >>> room.likely(600_000), room.said(600_000)
+    (40001000, 'raise budget= to at least 40001000, which has room for as many as there may be')
+    """
+
+    reserve: int
+    each: float
+    most: int
+
+    @property
+    def enough(self) -> int:
+        """A budget for as many as there may be."""
+        return self.reserve + math.ceil(self.each * self.most)
+
+    def likely(self, number: int) -> int:
+        """A budget for twice as many as were found."""
+        return min(rounded_up(self.reserve + math.ceil(self.each * 2 * number)), self.enough)
+
+    def said(self, number: int) -> str:
+        """What to do where so many were found, and more may come."""
+        every = f"at least {self.enough}, which has room for as many as there may be"
+        if self.likely(number) == self.enough:
+            return f"raise budget= to {every}"
+        return f"raise budget= to {self.likely(number)}, which has room for twice as many, or to {every}"

@@ -9,6 +9,9 @@ A dry run reads what planning reads: of arrays that a user's function is called 
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -63,16 +66,32 @@ _supposed: ContextVar[dict[tuple[str, str], int] | None] = run_variable("chunkfl
 
 
 class Cost(NamedTuple):
-    """What passes take: blocks, bytes that they read, and bytes of their arrays."""
+    """What passes take: blocks, bytes that they read, and bytes of their arrays, for each pass or each array once.
+
+    `is_slow` says whether one of them is, for its blocks.
+    """
 
     blocks: int = 0
     read: int = 0
-    nbytes: int = 0
+    each: int = 0
+    once: int = 0
+    is_slow: bool = False
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> Cost:
+        """Of the passes of a call."""
+        blocks, read = sum(len(p.grid) for p in plans), sum(p.bytes_in for p in plans)
+        arrays: Counter[tuple[Any, ...]] = Counter()
+        for plan in plans:
+            arrays |= Counter([(spec.name, spec.shape, spec.dtype) for spec in plan.operands])
+        once = sum(number * math.prod(shape) * dtype.itemsize for (_, shape, dtype), number in arrays.items())
+        each = sum(spec.nbytes for p in plans for spec in p.operands)
+        return cls(blocks, read, each, once, any(p.is_slow for p in plans))
 
     @property
     def times(self) -> float:
-        """How often elements are read."""
-        return self.read / max(self.nbytes, 1)
+        """How often a pass reads elements."""
+        return self.read / max(self.each, 1)
 
 
 _planned: ContextVar[list[Plan | str] | None] = run_variable("chunkflow_planned", None)
@@ -199,13 +218,22 @@ def _name(error: BudgetError, work: Callable[[], object], taken: int) -> None:
         return
     least, cost = found
     rename(error, least + taken, " for all passes" if least != error.smallest else " with what other runs have taken")
-    if not cost.blocks:
+    if not cost.blocks or error.likely is not None:  # what it costs with room for all that there may be is no help
         return
-    text = f"{error.args[0]}. With {format_bytes(least + taken)} {_said(cost)} of arrays of {format_bytes(cost.nbytes)}"
-    better = _better(least, cost, work, taken)
-    if better is not None:
-        budget, cost = better
-        text += f", with {format_bytes(budget)} {_said(cost)}"
+    text, better = str(error.args[0]), _better(least, cost, work, taken)
+    arrays, asked = f"arrays of {format_bytes(cost.once)}", re.search(rf"to (at least {least + taken}[^;:.,]*)", text)
+    with_least = f"{_said(cost)} of {arrays}"
+    if better is None:
+        text += f". With {format_bytes(least + taken)} {with_least}"
+    elif cost.is_slow and asked is not None:
+        budget, quicker = better
+        text = (
+            f"{text[: asked.start(1)]}{budget}, with which {_said(quicker)} of {arrays}; {asked[1]} do, but slowly: "
+            f"{_said(cost)}{text[asked.end(1) :]}"
+        )
+    else:
+        budget, quicker = better
+        text += f". With {format_bytes(least + taken)} {with_least}, with {format_bytes(budget)} {_said(quicker)}"
     error.args = (text, *error.args[1:])
 
 
@@ -245,16 +273,22 @@ def _closer(refused: int, least: int, cost: Cost, work: Callable[[], object]) ->
 
 
 def _better(least: int, cost: Cost, work: Callable[[], object], taken: int) -> tuple[int, Cost] | None:
-    """A larger budget in which elements are read much less often, and its cost; None if there is none."""
+    """A larger budget, and its cost: the first that is not slow, or in which elements are read much less often.
+
+    None if there is none.
+    """
     tried: list[tuple[int, Cost]] = []
     for doublings in range(1, DOUBLINGS + 1):
-        if min([cost, *(c for _, c in tried)], key=lambda c: c.read).times < OFTEN:
+        if not cost.is_slow and min([cost, *(c for _, c in tried)], key=lambda c: c.read).times < OFTEN:
             break
         budget = rounded_up((least << doublings) + taken)
         try:
-            tried.append((budget, _cost(budget - taken, work)))
+            found = _cost(budget - taken, work)
         except BudgetError:
             return None
+        if cost.is_slow and not found.is_slow:
+            return budget, found
+        tried.append((budget, found))
     good = AS_GOOD * min((c.read for _, c in tried), default=cost.read)
     return next((each for each in tried if each[1].read <= good and OFTEN * each[1].read <= cost.read), None)
 
@@ -280,9 +314,7 @@ def _cost(nbytes: int, work: Callable[[], object]) -> Cost:
     finally:
         _planned.reset(noted)
         budget.close()
-    plans = [plan for plan in noted_plans if isinstance(plan, Plan)]
-    blocks, read = sum(len(p.grid) for p in plans), sum(p.bytes_in for p in plans)
-    return Cost(blocks, read, sum(spec.nbytes for p in plans for spec in p.operands))
+    return Cost.of([plan for plan in noted_plans if isinstance(plan, Plan)])
 
 
 def rename(error: BudgetError, smallest: int, why: str = "") -> None:

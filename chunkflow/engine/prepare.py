@@ -330,11 +330,11 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
 def _planned(make: Callable[[int], Plan], limit: int, leased: Lease) -> Plan:
     """The plan in what is left of a budget; if it is slow for its blocks, with the budget in which it is not."""
     plan = make(limit)
-    if not _is_slow(plan):
+    if not plan.is_slow:
         return plan
     taken = leased.budget.limit_on(leased.device) - leased.budget.left(leased.device, None)
     for doublings in range(1, DOUBLINGS):
-        if not _is_slow(make(limit << doublings)):
+        if not make(limit << doublings).is_slow:
             enough = format_bytes((limit << doublings) + taken)
             return replace(plan, remedy=f"{format_bytes(limit)} are left of the budget: raise budget= to {enough}")
     return replace(plan, remedy="their sides are fixed: give larger chunks=") if plan.is_crumbs else plan
@@ -344,10 +344,6 @@ def _suffers(plan: Plan) -> bool:
     """Whether a plan may be slow for the chunks of its outputs, which its blocks keep whole."""
     handed = plan.estimate.handed > MOSTLY * plan.estimate.seconds
     return len(plan.grid) > 1 and (handed or plan.rereads >= WORTH) and any(s.chunks for s in plan.outputs)
-
-
-def _is_slow(plan: Plan) -> bool:
-    return plan.is_crumbs or plan.is_read_again
 
 
 def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tuple[list[Source], tuple[Any, ...]]:

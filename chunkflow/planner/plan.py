@@ -142,6 +142,11 @@ class Plan(Printed):
         return bound and self.bytes_in >= MUCH and self.rereads >= AGAIN
 
     @property
+    def is_slow(self) -> bool:
+        """Whether it is slow for its blocks."""
+        return self.is_crumbs or self.is_read_again
+
+    @property
     def warning(self) -> str:
         """What is said of a slow plan before it is run: of crumbs, or of what is read again; nothing of other plans."""
         if self.is_crumbs:

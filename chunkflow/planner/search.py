@@ -228,7 +228,7 @@ def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
     smallest = _least(problem, block)
     least = plan_of(replace(problem, budget=smallest), block, min(problem.machine.depths))
     coding = 0 if problem.machine.staged else least.memory.staging
-    held = f"; {format_bytes(coding)} of it hold chunks while they are decoded or encoded"
+    held = f"; {format_bytes(coding)} of the block hold chunks while they are decoded or encoded"
     whose = "is the device libraries' own" if problem.machine.staged else "is held already"
     arrays = listed([f"{s.name} {s.shape}" for s in problem.operands])
     return BudgetError(

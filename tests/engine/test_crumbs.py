@@ -110,24 +110,66 @@ def test_the_docstring_and_the_page_name_the_bounds() -> None:
         assert f"{plan.MUCH >> 30} GiB" in text
 
 
-def test_a_refusal_says_what_the_named_budget_costs_and_a_larger_one(stored: str) -> None:
+def refusal(*args: Any, **options: Any) -> tuple[str, int]:
+    """Message of a refused mean, and the smallest budget that it names."""
     with pytest.raises(cf.BudgetError) as caught:
-        cf.mean(stored, axis=0, budget="100kB", device="cpu")
+        cf.mean(*args, **options, device="cpu")
+    return str(caught.value), caught.value.smallest or 0
+
+
+def cost_is(planned: Any, blocks: str, read: str) -> bool:
+    number = len(planned.grid) == int(blocks.replace(",", ""))
+    return number and planned.bytes_in == pytest.approx(parse_bytes(read), rel=0.01)
+
+
+def test_a_refusal_names_the_budget_that_is_not_slow_first(stored: str) -> None:
+    """One that followed the smallest budget had to wait for a thousand times as long."""
+    message, smallest = refusal(stored, axis=0, budget="100kB")
     found = re.search(
-        r"at least (\d+); \S+ kB of it hold chunks [a-z ]+\. "
+        r"raise budget= to (\d+), with which ([\d,]+) blocks? reads? (\S+ MB) of arrays of 1.28 MB; "
+        r"at least (\d+) do, but slowly: ([\d,]+) blocks read (\S+ [MG]B); \S+ kB of the block hold chunks [a-z ]+\. "
+        r"The block is of \S+x.zarr \(200, 40, 40\)$",
+        message,
+    )
+    assert found is not None
+    quick, least = (cf.explain(cf.mean, stored, axis=0, budget=int(found[i]), device="cpu") for i in (1, 4))
+    assert int(found[4]) == smallest
+    assert cost_is(quick, found[2], found[3])
+    assert cost_is(least, found[5], found[6])
+    assert least.warning
+    assert not quick.warning
+
+
+def test_a_refusal_says_what_the_named_budget_costs_and_a_larger_one(
+    stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "MUCH", 1 << 40)  # it is not slow
+    message, smallest = refusal(stored, axis=0, budget="100kB")
+    found = re.search(
+        r"at least (\d+); \S+ kB of the block hold chunks [a-z ]+\. "
         r"With \S+ kB ([\d,]+) blocks read (\S+ [MG]B) of arrays of 1.28 MB, "
         r"with (\S+ MB) ([\d,]+) blocks? reads? (\S+ MB)\. The block is of \S+x.zarr \(200, 40, 40\)$",
-        str(caught.value),
+        message,
     )
     assert found is not None
     least, larger = (cf.explain(cf.mean, stored, axis=0, budget=b, device="cpu") for b in (int(found[1]), found[4]))
-    assert int(found[1]) == caught.value.smallest
-    for plan_there, blocks, read in ((least, found[2], found[3]), (larger, found[5], found[6])):
-        assert len(plan_there.grid) == int(blocks.replace(",", ""))
-        assert plan_there.bytes_in == pytest.approx(parse_bytes(read), rel=0.01)
+    assert int(found[1]) == smallest
+    assert cost_is(least, found[2], found[3])
+    assert cost_is(larger, found[5], found[6])
     assert larger.bytes_in * 2 <= least.bytes_in
 
 
-def test_a_refusal_names_no_larger_budget_where_the_least_reads_once() -> None:
+def test_a_refusal_counts_an_array_once_however_many_passes_read_it() -> None:
+    x, y = np.ones((100, 50)), np.ones((100, 50))
+    for call, times in (
+        (lambda **options: cf.median(x, **options), 1),
+        (lambda **options: cf.map(np.add, x, y, **options), 2),
+    ):
+        with pytest.raises(cf.BudgetError, match=rf"of arrays of {times * 40}\.00 kB"):
+            call(budget=100, device="cpu")
+
+
+def test_a_refusal_names_no_larger_budget_where_the_least_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "CRUMBS", 100_000)
     with pytest.raises(cf.BudgetError, match=r"\. With \S+ kB [\d,]+ blocks read 40.00 kB of arrays of 40.00 kB\. "):
         cf.sort(X, axis=0, budget=300, device="cpu")

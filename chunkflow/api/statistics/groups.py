@@ -26,6 +26,7 @@ from chunkflow.api.reductions.request import number_of
 from chunkflow.api.statistics.bins import over_everything
 from chunkflow.api.statistics.order_statistics import SHARE
 from chunkflow.core.chunking import block_sides
+from chunkflow.core.memory import RoomForEach
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, lease
@@ -111,7 +112,8 @@ def label_statistics(
 
     As the functions of ``scipy.ndimage`` (``sum_labels``, ``mean``, ``variance``, ``find_objects`` ...), each of which
     goes over the arrays once more. Labels may be any integers, few or many: memory is taken for each one that there
-    is, of the order of 100 bytes, and not up to the largest.
+    is, and not up to the largest. With all statistics in three dimensions it is some 640 bytes for each core,
+    of a quarter of the budget, since partial results are merged. Fewer statistics take less.
 
     Parameters
     ----------
@@ -190,17 +192,17 @@ def label_statistics(
         with _set_aside(budget, run) as (shared, aside):
             label = run.machine.lanes * (COPIES * each + MERGING)
             held = max(1, aside // label)
-            enough = run.reserve + SHARE * label * most
+            needs = RoomForEach(run.reserve, SHARE * label, most)
             if (kept is not None or must_suffice()) and most > held:
                 raise BudgetError(
                     f"{'index= has' if kept is not None else 'there may be'} {most} labels, and a quarter of the "
                     f"budget, {format_bytes(aside)}, has room for the statistics of {held}: raise budget= to at least "
-                    f"{enough}, or take some at a time with index=",
-                    needed=enough,
+                    f"{needs.enough}, or take some at a time with index=",
+                    needed=needs.enough,
                     limit=aside,
-                    smallest=enough,
+                    smallest=needs.enough,
                 )
-            kernel = Grouped(fields, held, aside, kept, left_out, enough)
+            kernel = Grouped(fields, held, aside, kept, left_out, needs)
             execute(Request(over_everything(kernel, chunks), sources, replace(chosen, budget=shared, device=run)))
         if is_dry():
             return LabelStatistics(np.empty(0, key))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -24,6 +23,7 @@ from chunkflow.api.operation import (
 )
 from chunkflow.api.statistics.order_statistics import SHARE, all_stored, folded
 from chunkflow.core.chunking import block_sides
+from chunkflow.core.memory import RoomForEach
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import bytes_left, lease
@@ -203,10 +203,10 @@ def distinct(x: Any, chunks: Chunks, options: Options, *, index: bool = False, a
     value = copies * run.machine.lanes * each
     held = max(1, int(room / SHARE / value))
     most = spec.size if apart else min(spec.size, most)
-    enough = run.reserve + math.ceil(SHARE * value * most)
+    needs = RoomForEach(run.reserve, SHARE * value, most)
     if must_suffice():
         if held < most:
-            raise _too_many(spec, most, held, room, enough)
+            raise _too_many(spec, most, held, room, needs)
         capacity = most
     else:
         capacity = min(FEW, most, held)
@@ -228,24 +228,25 @@ def distinct(x: Any, chunks: Chunks, options: Options, *, index: bool = False, a
             except TooManyValuesError as error:
                 found = error.number
             if capacity >= held:
-                raise _too_many(spec, found, held, room, enough)
+                raise _too_many(spec, found, held, room, needs)
             capacity = min(16 * capacity, most, held)
     if apart and len(keys) and keys[-1] == ~keys.dtype.type(0):  # the key of NaN
         nans = int(counts[-1])
         if len(keys) - 1 + nans > held:
-            raise _too_many(spec, len(keys) - 1 + nans, held, room, enough)
+            raise _too_many(spec, len(keys) - 1 + nans, held, room, needs)
         keys = np.concatenate((keys, np.full(nans - 1, keys[-1])))
         counts = np.concatenate((counts[:-1], np.ones(nans, counts.dtype)))
     return DistinctKeys(keys, counts, places)
 
 
-def _too_many(spec: ArraySpec, number: int, held: int, room: int, enough: int) -> BudgetError:
-    """The error of more distinct values than there is room for; `enough` is a budget for all that there may be."""
+def _too_many(spec: ArraySpec, number: int, held: int, room: int, needs: RoomForEach) -> BudgetError:
+    """The error of more distinct values than there is room for."""
     return BudgetError(
         f"{spec.name} has more distinct values ({number} or more) than a quarter of the budget holds ({held}, of "
-        f"{format_bytes(max(room, 0))}): raise budget=, to at least {enough} for as many as there may be, or use "
+        f"{format_bytes(max(room, 0))}, {format_bytes(needs.each / SHARE)} each): {needs.said(number)}; or use "
         "histogram; cf.sort(x, axis=None) needs no room for all, and puts equal ones side by side",
-        needed=enough,
+        needed=needs.enough,
         limit=max(room, 0),
-        smallest=enough,
+        smallest=needs.enough,
+        likely=needs.likely(number),
     )

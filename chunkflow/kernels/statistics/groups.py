@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.memory import RoomForEach
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
@@ -114,8 +115,8 @@ class Grouped(Fold):
         Labels to keep, sorted; all by default.
     background : int, optional
         Label to leave out.
-    enough : int
-        A budget that has room for as many labels as there may be.
+    needs : RoomForEach, optional
+        Budgets that have room for more.
     found : list of GroupPartial
         Takes the partial results of the whole array, on the host. They are no result for a sink, since the number of
         labels is unknown before the first block is read.
@@ -126,7 +127,7 @@ class Grouped(Fold):
     limit: int
     wanted: np.ndarray | None = None
     background: int | None = None
-    enough: int | None = None
+    needs: RoomForEach | None = None
     found: list[GroupPartial] = field(default_factory=list)
 
     def fold(
@@ -163,13 +164,16 @@ class Grouped(Fold):
 
     def _check(self, number: int) -> None:
         if number > self.room:
+            each = format_bytes(self.limit // self.room)
+            needs = self.needs or RoomForEach(0, self.limit / self.room, number)
             raise BudgetError(
                 f"there are {number} labels or more, and a quarter of the budget, {format_bytes(self.limit)}, has room "
-                f"for the statistics of {self.room}: raise budget=, to at least {self.enough} for as many as there "
-                "may be, ask for fewer statistics=, or name those wanted with index=",
-                needed=self.enough,
+                f"for the statistics of {self.room}, {each} each: {needs.said(number)}; "
+                "or ask for fewer statistics=, or name those wanted with index=",
+                needed=needs.enough,
                 limit=self.limit,
-                smallest=self.enough,
+                smallest=needs.enough,
+                likely=needs.likely(number),
             )
 
     def _varied(self, labels: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,29 @@ def test_labels_beyond_those_with_a_sign_are_asked_for() -> None:
         cf.label_statistics(np.arange(4), labels, index=[1.0, 5], device="cpu")
     with pytest.raises(errors.ArgumentError, match="no array"):
         cf.label_statistics(np.arange(4), labels, index=[-1, 2**64 - 1], device="cpu")
+
+
+@pytest.mark.parametrize("what", ["labels", "values"])
+def test_a_budget_for_twice_as_many_is_named_before_one_for_as_many_as_there_may_be(what: str) -> None:
+    """Room for a label of each element took gigabytes where megabytes were enough."""
+    keys = np.random.default_rng(0).integers(0, 900, (40, 80, 80)).astype("i4")
+
+    def call(budget: Any) -> np.ndarray:
+        if what == "values":
+            return cf.unique(keys, budget=budget, device="cpu")
+        return cf.label_statistics(np.ones(keys.shape, "f4"), keys, budget=budget, device="cpu").labels
+
+    with pytest.raises(errors.BudgetError) as caught:
+        call("1MB" if what == "labels" else "300kB")
+    error = caught.value
+    found = re.search(
+        r"(\d+)(?: labels)? or more\b.* each\)?: raise budget= to (\d+), which has room for twice as many, "
+        r"or to at least (\d+), which has room for as many as there may be",
+        str(error),
+    )
+    assert found is not None
+    assert (error.likely, error.smallest) == (int(found[2]), int(found[3]))
+    assert int(found[2]) < 1e8 < int(found[3])
+    assert "blocks read" not in str(error)
+    if 2 * int(found[1]) >= 900:
+        np.testing.assert_array_equal(call(error.likely), np.arange(900))
