@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chunkflow import errors, fft, random
 from chunkflow.api.chunk_stream import Chunk, ChunkStream, chunks
-from chunkflow.api.elsewhere import FUNCTIONS
+from chunkflow.core.elsewhere import FUNCTIONS
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.coarsen import coarsen
 from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store

@@ -11,6 +11,7 @@ from typing import Any
 
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Region, Shape
+from chunkflow.core.spelling import spelt
 from chunkflow.engine import pipeline
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
@@ -159,6 +160,7 @@ class ChunkStream:
             self.close()
 
 
+@spelt()
 def chunks(
     array: Any,
     *,

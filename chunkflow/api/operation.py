@@ -17,10 +17,9 @@ The life of a call such as ``cumsum(x, axis=0, budget="4GB")``:
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypedDict
@@ -30,11 +29,12 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.compound import first_compound
 from chunkflow.api.docstring import documented
-from chunkflow.api.elsewhere import hint
+from chunkflow.core.elsewhere import hint
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
+from chunkflow.core.spelling import check_keywords, meant, misspelt
 from chunkflow.core.units import written
 from chunkflow.engine import dry_run
 from chunkflow.engine.batches import run_batches
@@ -91,8 +91,9 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     """
     signature = _spelled_out(describe)
     own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
-    taken = _keywords(describe) if "options" in describe.__annotations__ else None
     binding = inspect.signature(describe)
+    taken = _keywords(describe)
+    needed = [name for name, p in binding.parameters.items() if p.default is p.empty and p.kind is p.KEYWORD_ONLY]
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     placed = [
         f"*{name}" if p.kind is p.VAR_POSITIONAL else name
@@ -102,17 +103,16 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
-        if taken is not None and (unknown := kwargs.keys() - taken):
-            name, there = min(unknown), ", and open takes this one" if unknown & _OPENING else ""
-            raise ArgumentTypeError(
-                f"{describe.__name__} got an unexpected keyword argument {name!r}: it takes {', '.join(taken)}{there}"
-                f"{hint(unknown)}"
-            )
+        if taken is not None:
+            there = ", and open takes this one" if kwargs.keys() & _OPENING - taken.keys() else ""
+            check_keywords(describe.__name__, kwargs, taken, there)
         try:
             binding.bind(*args, **kwargs)
         except TypeError as error:
+            lacking = [name for name in needed if name not in kwargs]
             raise ArgumentTypeError(
                 f"{describe.__name__}: {error}: by position it takes {', '.join(placed)}, and all else by name"
+                f"{misspelt(kwargs.keys() - own, lacking)}"
             ) from None
         check_unmasked(*args, *(value for key, value in kwargs.items() if key in own))
         return describe(*args, **kwargs)
@@ -191,9 +191,13 @@ class ChunkedRunOptions(RunOptions, total=False):
 _EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (PlacedOptions, RunOptions, ChunkedRunOptions)}
 
 
-def _keywords(describe: Callable[..., Any]) -> Collection[str]:
-    """Names of an operation's own parameters, and of those of a run."""
-    *own, _ = [name for name, p in inspect.signature(describe).parameters.items() if p.kind is not p.VAR_POSITIONAL]
+def _keywords(describe: Callable[..., Any]) -> dict[str, None] | None:
+    """Names of an operation's own parameters, and of those of a run; None if it takes others for a user's function."""
+    parameters = inspect.signature(describe).parameters
+    kinds = {p.kind: name for name, p in parameters.items()}
+    own = [name for name, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if "options" not in describe.__annotations__:
+        return None if inspect.Parameter.VAR_KEYWORD in kinds else dict.fromkeys(own)
     run = _EXPANDED.get(describe.__annotations__["options"], ChunkedRunOptions)
     return dict.fromkeys((*own, *run.__annotations__))
 
@@ -557,8 +561,7 @@ def check_passed(name: str, kwargs: Mapping[str, Any], fn: Any = None) -> None:
                 "an array, so that the function gets blocks of it, or compute() it first"
             )
     for argument in sorted(kwargs.keys() - _taken(fn, kwargs)):
-        close = difflib.get_close_matches(argument, RunOptions.__annotations__, 1)
-        said = f"; did you mean {close[0]}=?" if close else hint([argument])
+        said = meant(argument, _known(name, fn)) or hint([argument])
         called = getattr(fn, "__name__", fn)
         if (other := _other_door(name, argument)) is not None:
             words = written({key: value for key, value in kwargs.items() if key not in _taken(fn, kwargs)})
@@ -569,6 +572,13 @@ def check_passed(name: str, kwargs: Mapping[str, Any], fn: Any = None) -> None:
         elif argument == "signature" and name != "apply_gufunc":
             said = f": write chunkflow.apply_gufunc({called}, {kwargs[argument]!r}, ...)"
         raise ArgumentTypeError(f"{name} has no argument {argument}=, and neither has its function {called}{said}")
+
+
+def _known(name: str, fn: Any) -> list[str]:
+    """Keywords of an operation that is given a function, of a run, and of the function."""
+    doors = [inspect.signature(each).parameters for each in _DESCRIPTIONS if each.__name__ == name]
+    own = [p.name for door in doors for p in door.values() if p.kind is p.KEYWORD_ONLY]
+    return [*own, *RunOptions.__annotations__, *_taken(fn, {})]
 
 
 def _other_door(name: str, argument: str) -> str | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from chunkflow.core.grid import Region, describe, regions, shape_of
 from chunkflow.core.spec import default_chunks
+from chunkflow.core.spelling import spelt
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe.progress import make
 from chunkflow.engine.options import ProgressLike
@@ -99,6 +100,7 @@ class Verification:
         return "\n".join(lines)
 
 
+@spelt()
 def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
     """Read all of a stored array chunk by chunk, and report damage.
 

@@ -325,6 +325,20 @@ class LoopNest:
         return total
 
 
+def _reduced(shapes: Sequence[Shape]) -> str:
+    """A hint, where a shape is the longest one without some of its axes: that of a reduction.
+
+    >>> _reduced([(3, 4, 5), (3,)]), _reduced([(3, 4, 5), (3, 6)])
+    ('; if that of shape (3,) is a reduction, keepdims=True keeps its axes, of length 1', '')
+    """
+    longest = max(shapes, key=len)
+    for shape in shapes:
+        sides = iter(longest)
+        if 0 < len(shape) < len(longest) and all(any(side == n for side in sides) for n in shape):
+            return f"; if that of shape {shape} is a reduction, keepdims=True keeps its axes, of length 1"
+    return ""
+
+
 def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> LoopNest:
     """Loop nest of arrays that broadcast together, or else an `ArgumentError`; dropped axes are not cut.
 
@@ -337,6 +351,7 @@ def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Lo
             listed = ", ".join(map(str, shapes))
             raise ArgumentError(
                 f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
+                f"{_reduced(shapes)}"
             )
         extents.insert(0, longer[0])
     operands = [

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from chunkflow.core.spelling import meant
 from chunkflow.core.units import parse_bytes
 from chunkflow.errors import ArgumentError
 from chunkflow.system.deferred import at
@@ -97,7 +98,8 @@ def checked(name: str, value: Any, origin: str) -> Any:
         It is none for this setting, or there is no such setting.
     """
     if name not in SETTINGS:
-        raise ArgumentError(f"{name!r} ({origin}) is no setting: there are {', '.join(SETTINGS)}")
+        there = meant(name, SETTINGS) or f": there are {', '.join(SETTINGS)}"
+        raise ArgumentError(f"{name!r} ({origin}) is no setting{there}")
     try:
         return SETTINGS[name].checked(value)
     except (ArgumentError, TypeError) as error:

@@ -77,6 +77,21 @@ def parse_bytes(value: str | float | SupportsIndex, *, whole: int | None = None)
     return int(count)
 
 
+def no_dtype(value: object) -> str:
+    """A hint, where what is no dtype is a number of bytes.
+
+    >>> no_dtype("4MB"), no_dtype("f9")
+    ("; a budget is given by name: budget='4MB'", '')
+    """
+    if not isinstance(value, str | int):
+        return ""
+    try:
+        parse_bytes(value, whole=100)
+    except (ArgumentError, TypeError):
+        return ""
+    return f"; a budget is given by name: budget={value!r}"
+
+
 def _share(fraction: float, written: object, whole: int | None) -> int:
     if not (math.isfinite(fraction) and 0 < fraction <= 1):
         raise ArgumentError(

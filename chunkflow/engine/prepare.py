@@ -22,7 +22,7 @@ from chunkflow.core.chunking import Length
 from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, no_dtype
 from chunkflow.core.unknown import ANY_DTYPE
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine import libraries
@@ -454,8 +454,8 @@ def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
         return None
     try:
         found = tuple(np.dtype(d).newbyteorder("=") for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
-    except TypeError as error:
-        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}{no_dtype(dtype)}") from None
     if not found:
         raise ArgumentError("dtype is an empty tuple: give one dtype for each result")
     for d in found:

@@ -8,9 +8,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from chunkflow.core.grid import Region, Shape
+from chunkflow.core.spelling import spelt_class
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 
+@spelt_class
 @dataclass(frozen=True, eq=False)
 class ExistingArray:
     """An array that is there, of which a result becomes a part: given as ``out=``.

@@ -12,6 +12,7 @@ import numpy as np
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
+from chunkflow.core.spelling import spelt_class
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.codecs.named import listed, named
 from chunkflow.stores.paths import hdf5_named
@@ -45,6 +46,7 @@ class StoredLabels(NamedTuple):
     dimension_names: tuple[str | None, ...] | None = None
 
 
+@spelt_class
 @dataclass(frozen=True, eq=False)
 class NewArray:
     """A new array, and how it is stored: given as ``out=`` in the place of a path.

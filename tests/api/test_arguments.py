@@ -26,7 +26,28 @@ def unread() -> Any:
         (lambda x: cf.map(np.sqrt, x, wher=1), "no argument wher="),
         (lambda x: cf.map_overlap(lambda b: b, x, depth=1, drop_axis=0), "map_overlap has no argument drop_axis="),
         (lambda x: cf.blockwise(lambda b: b, "i", x, "ij", combin=np.add), "no argument combin="),
-        (lambda x: cf.sum(x, wher=True), "sum got an unexpected keyword argument 'wher': it takes x, .*where"),
+        (lambda x: cf.sum(x, wher=True), r"sum got an unexpected keyword argument 'wher'; did you mean where=\?$"),
+        (lambda x: cf.sum(x, zebra=True), "sum got an unexpected keyword argument 'zebra': it takes x, .*where"),
+        (lambda x: cf.map_overlap(np.sin, x, dept=1), r"missing .*'depth': .*; did you mean depth= by dept=\?$"),
+        (
+            lambda x: cf.map_overlap(np.sin, x, depth=1, boundaryy=0),
+            r"no argument boundaryy=.*did you mean boundary=\?",
+        ),
+        (lambda x: cf.label_statistics(x, x, statistic="sum"), r"'statistic'; did you mean statistics=\?$"),
+        (lambda x: cf.compute(cf.open(x), bugdet=1), r"^compute got .*'bugdet'; did you mean budget=\?$"),
+        (lambda x: cf.open(x).compute(bugdet=1), r"^compute got .*'bugdet'; did you mean budget=\?$"),
+        (lambda x: cf.open(x).to_zarr("x.zarr", overwrit=1), r"'overwrit'; did you mean overwrite=\?$"),
+        (lambda x: cf.store(cf.open(x), "x.npy", bugdet=1), r"^store got .*'bugdet'; did you mean budget=\?$"),
+        (lambda x: cf.chunks(x, bugdet=1), r"^chunks got .*'bugdet'; did you mean budget=\?$"),
+        (lambda x: cf.copy(x, cf.NewArray("x.zarr", chunk=1)), r"^NewArray got .*'chunk'; did you mean chunks=\?$"),
+        (lambda x: cf.copy(x, cf.ExistingArray("x.zarr", appnd=1)), r"^ExistingArray .*; did you mean append=\?$"),
+        (lambda x: cf.open(x).mean(keepdim=True), r"'keepdim'\. It takes .*; did you mean keepdims=\?$"),
+        (lambda x: cf.open("x.h5", "fields/u"), r"by position.*in its path: chunkflow\.open\('x\.h5:/fields/u'\)$"),
+        (lambda x: cf.open("x.zarr", "/u"), r"chunkflow\.open\('x\.zarr/u'\)$"),
+        (lambda x: cf.open(x, 3), "open takes 1 by position, and was given 2: all else is given by name"),
+        (lambda x: cf.mean(x, 0, "4MB"), r"'4MB' is no dtype: .*; a budget is given by name: budget='4MB'$"),
+        (lambda x: cf.map(np.sqrt, x, dtype="80%"), r"'80%' is no dtype: .*; a budget is given by name: budget='80%'$"),
+        (lambda x: cf.mean(x, 0, "f9"), r"dtype='f9' is no dtype: [^;]*$"),
         (lambda x: cf.sum(x, missing="error"), "unexpected keyword argument 'missing': .*, and open takes this one"),
         (lambda x: cf.max(x, squeezed=True), "max got an unexpected keyword argument 'squeezed'"),
         (lambda x: cf.argmax(x, where=True), "argmax got an unexpected keyword argument 'where'"),
@@ -39,6 +60,17 @@ def unread() -> Any:
 def test_a_wrong_keyword_or_dtype(call: Callable[[Any], Any], words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         call(unread())
+
+
+def test_shapes_of_a_reduction_that_keepdims_would_make_fit() -> None:
+    v = cf.open(np.arange(60.0).reshape(3, 4, 5))
+    for call in (lambda: v - np.median(v, axis=(1, 2)), lambda: np.ones((3, 4, 5)) - v.mean(axis=1)):
+        with pytest.raises(ArgumentError, match=r"do not broadcast: .*; if that of shape \(3,.* keepdims=True keeps"):
+            call()
+    expected = np.asarray(v) - np.median(np.asarray(v), axis=(1, 2), keepdims=True)
+    np.testing.assert_array_equal((v - np.median(v, axis=(1, 2), keepdims=True)).compute(device="cpu"), expected)
+    with pytest.raises(ArgumentError, match=r"must be equal or 1$"):
+        v - np.ones((3, 6))
 
 
 def test_a_wrong_value() -> None:

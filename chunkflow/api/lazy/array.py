@@ -13,7 +13,7 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.compound import Compound, first_compound
-from chunkflow.api.elsewhere import ATTRIBUTES, known_keywords
+from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
@@ -26,6 +26,7 @@ from chunkflow.api.rearrange import rearrange, take
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
+from chunkflow.core.spelling import spelt
 from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
@@ -457,7 +458,7 @@ class Array(InPlace, Collection):
 
     # -- What runs it ---------------------------------------------------------------------------------------------
 
-    @known_keywords
+    @spelt()
     def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
         """The result as a NumPy array, or scalar; see `chunkflow.compute`.
 
@@ -470,7 +471,7 @@ class Array(InPlace, Collection):
         """
         return compute(self, budget=budget, device=device, progress=progress)
 
-    @known_keywords
+    @spelt()
     def to_zarr(
         self,
         path: Any,
@@ -505,7 +506,7 @@ class Array(InPlace, Collection):
         }
         return store(self, path, chunks=chunks, budget=budget, device=device, **options)
 
-    @known_keywords
+    @spelt()
     def to_npy(
         self,
         path: Any,

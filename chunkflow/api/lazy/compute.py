@@ -12,12 +12,12 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api import mapping
 from chunkflow.api.compound import Compound
-from chunkflow.api.elsewhere import known_keywords
 from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.markup import Printed
+from chunkflow.core.spelling import spelt
 from chunkflow.core.units import LONG, format_bytes
 from chunkflow.engine.dry_run import named
 from chunkflow.engine.observe.analysis import Analysis, analyzed
@@ -39,7 +39,7 @@ from chunkflow.stores.foreign.xarray import held
 from chunkflow.system import interrupts
 
 
-@known_keywords
+@spelt()
 def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
     """Compute expressions, all of them in as few passes over their sources as there can be.
 
@@ -80,7 +80,7 @@ def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progres
     return results[0] if len(values) == 1 else results
 
 
-@known_keywords
+@spelt()
 def store(
     arrays: Any,
     outs: Any,

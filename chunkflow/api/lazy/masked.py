@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.elsewhere import ATTRIBUTES
+from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import masked_functions, numpy_functions
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute

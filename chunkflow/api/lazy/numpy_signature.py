@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.core.spelling import meant
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
 
 Function = Callable[..., Any]
@@ -38,7 +39,9 @@ def bound(fn: Function, name: str, args: Sequence[Any], kwargs: Mapping[str, Any
     try:
         given = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ArgumentTypeError(f"{name}: {error}. It takes {signature}") from None
+        unknown = [key for key in kwargs if key not in signature.parameters]
+        hint = meant(unknown[0], signature.parameters) if unknown else ""
+        raise ArgumentTypeError(f"{name}: {error}. It takes {signature}{hint}") from None
     check_no_out(name, given.arguments.get("out"))
     places: list[Any] = []
     named: dict[str, Any] = {}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 from contextlib import closing
 from typing import Any, Literal
 
 import numpy as np
 
-from chunkflow.api.elsewhere import known_keywords
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.masked import MaskedArray
 from chunkflow.api.lazy.times import TimeArray
 from chunkflow.api.lazy.times_decode import decoded_times
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import default_chunks
+from chunkflow.core.spelling import spelt
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.nodes import Node, SourceNode, node_of
@@ -23,10 +24,21 @@ from chunkflow.stores.cf import coding_of, decoded
 from chunkflow.stores.cf_times import time_coding
 from chunkflow.stores.checks import TimesError
 from chunkflow.stores.foreign.xarray import held
+from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.registry import stored
 
 
-@known_keywords
+def _named(given: tuple[object, ...]) -> str:
+    """How a dataset is named that was given behind the path of its file."""
+    path, name = given[:2]
+    if not isinstance(name, str) or not isinstance(path, str | os.PathLike):
+        return ": all else is given by name"
+    path = os.fspath(path)
+    whole = f"{path}{'/' if hdf5_parts(path) is None else ':/'}{name.lstrip('/')}"
+    return f": an array in a file or a group is named in its path: chunkflow.open({whole!r})"
+
+
+@spelt(_named)
 def open(
     source: Any, *, decode: Literal["cf", "raw"] | None = None, missing: Literal["fill", "error"] | None = None
 ) -> Any:

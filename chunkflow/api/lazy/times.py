@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.elsewhere import ATTRIBUTES
+from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import numpy_functions, times_functions, times_ufuncs, times_units
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.fill import check_layout

@@ -8,6 +8,7 @@ from chunkflow.api.compound import Compound
 from chunkflow.api.lazy.compute import compute
 from chunkflow.api.lazy.dask_protocol import OfBlocks
 from chunkflow.api.lazy.in_place import InPlace
+from chunkflow.core.spelling import spelt
 from chunkflow.engine.options import BudgetLike, ProgressLike
 
 
@@ -16,6 +17,7 @@ class Together(InPlace, Compound, OfBlocks):
 
     __slots__ = ()
 
+    @spelt()
     def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = None) -> Any:
         """The result in memory, as NumPy has such an array, or a scalar; see `chunkflow.compute`."""
         return compute(self, budget=budget, device=device, progress=progress)

@@ -21,6 +21,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.markup import Printed
 from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.spec import COPIES, Storage
+from chunkflow.core.spelling import spelt
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, bytes_left
@@ -212,6 +213,7 @@ def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: Array
     return _RechunkSearch(spec, source, wish, found, limit, last).plan()
 
 
+@spelt()
 def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: Any = None) -> RechunkPlan:
     """Plan of `rechunk`. Nothing is written.
 

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
-
-from chunkflow.errors import ArgumentTypeError
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from collections.abc import Iterable
 
 _OPEN = "chunkflow.open(x) takes arrays, paths and URLs; and so does each operation"
 _BLOCKS = "its blocks are planned when it runs, and chunkflow.explain(x) shows them"
@@ -115,19 +107,3 @@ def hint(unknown: Iterable[str]) -> str:
     ''
     """
     return "".join(f"; {said}" for said in dict.fromkeys(KEYWORDS.get(name, "") for name in sorted(unknown)) if said)
-
-
-def known_keywords(fn: Callable[P, T]) -> Callable[P, T]:
-    """A function that says of an unknown keyword what it takes, and what other libraries' are here."""
-    taken = [name for name in inspect.signature(fn).parameters if name != "self"]
-
-    @functools.wraps(fn)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if unknown := kwargs.keys() - taken:
-            raise ArgumentTypeError(
-                f"{fn.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
-                f"{hint(unknown)}"
-            )
-        return fn(*args, **kwargs)
-
-    return call
