@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = options.run(options)
         sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
-        print("chunkflow: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print("chunkflow:", said(error), file=sys.stderr)
         return 130  # 128 + SIGINT, as shells have it
     except BrokenPipeError:  # of `chunkflow ... | head`
         with open(os.devnull, "w") as nowhere:

@@ -256,9 +256,13 @@ def said(error: BaseException) -> str:
     """An error in a line, with the notes of a user's function, and with options in the place of Python's keywords."""
     if isinstance(error, OSError) and error.filename is not None and not isinstance(error, ChunkflowError):
         return f"{error.filename}: {error.strerror}"
+    interrupted = isinstance(error, KeyboardInterrupt)
     notes = [note.removeprefix("chunkflow: ") for note in getattr(error, "__notes__", ())]
-    text = worded("; ".join([str(error) or "failed", *notes]))
-    return text if isinstance(error, ChunkflowError) else f"{type(error).__name__}: {text} (--debug shows more)"
+    text = worded("; ".join([str(error) or ("interrupted" if interrupted else "failed"), *notes]))
+    text = text.replace("the same call", "the same line")
+    if interrupted or isinstance(error, ChunkflowError):
+        return text
+    return f"{type(error).__name__}: {text} (--debug shows more)"
 
 
 def worded(text: str) -> str:

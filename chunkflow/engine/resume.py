@@ -336,6 +336,11 @@ class Resumption:
         """Whether steps add to values that later ones finish: then they are finished where those are kept."""
         return self._plan.op.scan is not None or any(part.folded for part in self._plan.op.parts)
 
+    @property
+    def said(self) -> str:
+        """How many blocks are finished, in words."""
+        return f"{self._done:,} of {len(self._plan.grid):,} blocks"
+
     def landed(self, step: int) -> None:
         """Note that a step and all before it are finished."""
         if not self.folds:

@@ -73,6 +73,9 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         results = completed(made, targets or run.targets, run.sync)
     except BaseException as error:
         made.failed()
+        if resumption is not None and resumption.has_left:
+            which = " of this pass" if turn is not None else ""
+            error.add_note(f"chunkflow: {resumption.said}{which} are kept, and the same call goes on with them")
         watch.finished(error, run.pool.peak)
         raise
     watch.finished(None, run.pool.peak)

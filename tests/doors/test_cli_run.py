@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,6 +17,7 @@ import zarr
 
 import chunkflow as cf
 from chunkflow.cli import main, run
+from chunkflow.engine.block_runner import BlockRunner
 
 A = np.random.default_rng(0).random((8, 12, 16)).astype("f4")
 B = A[::-1].copy()
@@ -146,7 +151,7 @@ def test_resume_goes_on_with_a_run_that_failed(capsys: pytest.CaptureFixture[str
     assert "gone" in error_of(capsys)
     Path("stop").unlink()
     assert main(line) == 2
-    assert "give --resume to the same call" in error_of(capsys)
+    assert "give --resume to the same line" in error_of(capsys)
     assert main([*line, "--resume"]) == 0
     np.testing.assert_array_equal(zarr.open_array("p.zarr", mode="r")[...], x + 1)
 
@@ -226,6 +231,33 @@ def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setattr(run, "evaluated", interrupted)
     assert main(["run", "a", "a.npy", "c.npy"]) == 130
     assert capsys.readouterr().err == "chunkflow: interrupted\n"
+
+
+def test_ctrl_c_says_what_is_kept_and_that_the_same_line_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compute, calls = BlockRunner._compute, itertools.count()
+
+    def interrupted(*args: Any) -> Any:
+        if next(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return compute(*args)
+
+    x = np.arange(40000.0).reshape(400, 100)
+    np.save("large.npy", x)
+    line = ["run", "a + 1", "large.npy", "c.npy", "--resume", "--budget", "60kB", "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockRunner, "_compute", interrupted)
+        assert main(line) == 130
+    found = re.search(
+        r"^chunkflow: interrupted; (\d+) of (\d+) blocks of this pass are kept, and the same line goes on with them$",
+        capsys.readouterr().err,
+        re.MULTILINE,
+    )
+    assert found is not None
+    assert 1 <= int(found[1]) < int(found[2])
+    assert main(line) == 0
+    np.testing.assert_array_equal(np.load("c.npy"), x + 1)
 
 
 def test_options_among_the_arrays(capsys: pytest.CaptureFixture[str]) -> None:
