@@ -162,7 +162,7 @@ def test_dasks_protocol() -> None:
     assert isinstance(same_x, da.Array)
     same(same_x.compute(), X + 1)
     same(x.persist().compute(), X + 1)
-    assert callable(x.visualize)
+    same(cf.open(x.persist()).compute(device="cpu"), X + 1)
     (optimized,) = dask.optimize(x)
     same(optimized.compute(), X + 1)
     for several_passes in (np.fft.fftn(cf.open(X)), abs(np.fft.fftn(cf.open(X))).sum()):
@@ -211,6 +211,19 @@ def test_dasks_functions_take_them(make: Callable[[], Any]) -> None:
         got = found.compute(scheduler="sync")
         np.testing.assert_array_equal(np.ma.getmaskarray(got), np.ma.getmaskarray(expected))
         np.testing.assert_array_equal(np.ma.filled(got, 0), np.ma.filled(expected, 0))
+
+
+def test_a_picture_without_what_draws_it_is_refused_with_the_line_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_engine(*_: Any, **__: Any) -> None:
+        raise RuntimeError("No visualization engine detected, please install graphviz or ipycytoscape")
+
+    x = cf.open(X) + 1
+    monkeypatch.setattr(da.Array, "visualize", no_engine)
+    with pytest.raises(UnsupportedError, match=r"install graphviz.*print\(chunkflow\.explain\(x\)\) shows"):
+        x.visualize()
+    monkeypatch.setattr(da.Array, "visualize", lambda self, *args, **options: (self.shape, args, options))
+    assert x.visualize("x.svg", rankdir="LR") == (X.shape, ("x.svg",), {"rankdir": "LR"})
+    assert "blocks of" in str(cf.explain(x, device="cpu"))
 
 
 def test_collections_are_computed_together_with_dasks() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chunkflow.cluster.partition import PARTITION
+from chunkflow.errors import ChunkflowError, UnsupportedError
 from chunkflow.graph.nodes import Lazy
 from chunkflow.system.optional import missing
 
@@ -24,6 +25,9 @@ class OfBlocks:
     def persist(self, **options: Any) -> Any:
         """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``.
 
+        Without a cluster they stay in this process's memory: where they are larger, ``cf.open(x.to_zarr(path))`` is an
+        expression of what is stored. ``cf.open`` makes one of the parts too.
+
         Examples
         --------
         >>> import numpy as np, chunkflow as cf
@@ -34,8 +38,21 @@ class OfBlocks:
         return self.to_dask().persist(**options)
 
     def visualize(self, *args: Any, **options: Any) -> Any:
-        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
-        return self.to_dask().visualize(*args, **options)
+        """A picture of the array's tasks, as ``dask.visualize`` draws it with graphviz or ipycytoscape.
+
+        Raises
+        ------
+        UnsupportedError
+            Neither is there.
+        """
+        try:
+            return self.to_dask().visualize(*args, **options)
+        except RuntimeError as error:
+            if isinstance(error, ChunkflowError):
+                raise
+            raise UnsupportedError(
+                f"dask cannot draw the tasks: {error}. print(chunkflow.explain(x)) shows how x is computed here"
+            ) from error
 
     def __dask_graph__(self) -> Any:
         # An error, where no graph can be made: without a graph dask would return the array as it is.
