@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from chunkflow import errors, fft, random
 from chunkflow.api.chunk_stream import Chunk, ChunkStream, chunks
-from chunkflow.core.elsewhere import FUNCTIONS
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.coarsen import coarsen
 from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store
@@ -67,6 +66,7 @@ from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.api.stencil.windows import sliding_window_view
 from chunkflow.api.verify import Verification, verify
 from chunkflow.cluster.partition import ClusterPlan
+from chunkflow.core.elsewhere import FUNCTIONS
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis
 from chunkflow.engine.observe.profile import Profile

@@ -29,9 +29,9 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.compound import first_compound
 from chunkflow.api.docstring import documented
-from chunkflow.core.elsewhere import hint
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
+from chunkflow.core.elsewhere import hint
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
 from chunkflow.core.spelling import check_keywords, meant, misspelt

@@ -13,7 +13,6 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.compound import Compound, first_compound
-from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
@@ -25,6 +24,7 @@ from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import rearrange, take
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
+from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.core.grid import Shape
 from chunkflow.core.spelling import spelt
 from chunkflow.engine.options import BudgetLike, ProgressLike

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import masked_functions, numpy_functions
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute
 from chunkflow.api.lazy.masked_parts import NUMPY_MA, WAYS_OUT, Masked, checked_fill
 from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.cluster.partition import PARTITION
+from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.engine.options import BudgetLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError
 from chunkflow.stores import NewArray

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.api.lazy import numpy_functions, times_functions, times_ufuncs, times_units
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.lazy.times_parts import WAYS_OUT, Times
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.cluster.partition import PARTITION
+from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.engine.options import BudgetLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError
 from chunkflow.graph.unasked import check_unasked

@@ -22,7 +22,7 @@ from chunkflow.core.grid import Region, Shape, shape_of, shift, whole, within
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
-from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
+from chunkflow.stores.caches.decoded_chunks import PARTED, DecodedChunks, is_part
 from chunkflow.stores.cf import NAMES
 from chunkflow.stores.cf_times import OF_TIMES
 from chunkflow.stores.codecs.step import NotDirectError, checksum_of
@@ -42,7 +42,7 @@ from chunkflow.stores.hdf5.facts import (
     members,
     open_file,
 )
-from chunkflow.stores.hdf5.filters import FilterPipeline
+from chunkflow.stores.hdf5.filters import ChunkLocation, FilterPipeline
 from chunkflow.stores.hdf5.index import Index
 from chunkflow.stores.hdf5.labels import labels_of
 from chunkflow.stores.hdf5.together import SMALL, read_together, slabs
@@ -53,6 +53,10 @@ from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.stores.touched import TouchedChunk, touched
 from chunkflow.system.files import open_regular
+
+SLABS = 64 << 10
+"""Least bytes of an unencoded chunk of which parts are read by themselves, if parts along its first long side are runs
+of the file: to read a whole one takes as long as to open the file."""
 
 
 def open_hdf5(path: str) -> Source:
@@ -201,6 +205,16 @@ def _how(facts: Facts) -> str:
     return f"through h5py, by one thread at a time: {reason}"
 
 
+def _is_parted(facts: Facts) -> bool:
+    """Whether parts of unencoded chunks are read by themselves: they are long runs of the file, or chunks are large."""
+    if facts.path is None or facts.chunks is None:
+        return False
+    nbytes = math.prod(facts.chunks) * facts.dtype.itemsize
+    cut = next((axis for axis, side in enumerate(facts.chunks) if side > 1), 0)
+    slabs = facts.chunks[cut + 1 :] == facts.shape[cut + 1 :]
+    return nbytes >= (SLABS if slabs else PARTED)
+
+
 class Hdf5Source(Unviewed):
     """A dataset that is read chunk by chunk, or by h5py. Chunks that were never written read as the fill value."""
 
@@ -208,7 +222,14 @@ class Hdf5Source(Unviewed):
         self._handle, self._facts, self.guard, self.gaps = handle, facts, guard, Gaps()
         self._chain = facts.chain if facts.chain is not None and facts.chain.decodes else None
         raw = self._chain is not None and not self._chain.filters
-        self.spec: ArraySpec = facts.spec.with_storage(how=_how(facts), kept=self._chain is not None, raw=raw)
+        self._parted = raw and _is_parted(facts)
+        self.spec: ArraySpec = facts.spec.with_storage(
+            how=_how(facts),
+            kept=self._chain is not None and not self._parted,
+            raw=raw,
+            parted=self._parted,
+            copies=1.0 - self._parted if raw else facts.spec.storage.copies,
+        )
         self.footprint: Footprint | None = facts.footprint
         self._index: Index | None = None
         self._lock = threading.Lock()
@@ -310,6 +331,10 @@ class Hdf5Source(Unviewed):
             if straight:
                 decoded(target)
                 return
+            if self._parted:
+                chain.checked(place, partial=partial)
+                self._read_part(place, part.inner, target)
+                return
             if self._lately is not None and is_part(part.chunk, part.inner, chunks, facts.shape):
                 whole = self._lately.get((id(self), *part.chunk), lambda: decoded(np.empty(chunks, facts.dtype)))
             else:
@@ -321,6 +346,13 @@ class Hdf5Source(Unviewed):
                 raise ChunkError(f"{reason}. HDF5 says: {error}{lacking(self._handle.get())}") from error
             return
         target[...] = whole[part.inner]
+
+    def _read_part(self, place: ChunkLocation, inner: Region, target: np.ndarray) -> None:
+        facts = self._facts
+        assert facts.path is not None
+        lying = Strided.packed(facts.path, place.address, facts.chunks or (), facts.dtype, name=self.spec.name)
+        with closing(FileSource(lying, guarded=False)) as file:
+            file.read(inner, target)
 
     def _check(self, region: Region) -> None:
         """Raise if HDF5 would decode more than a chunk has."""

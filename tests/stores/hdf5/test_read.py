@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import tracemalloc
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +21,7 @@ from support.bloscbytes import blosc_with
 from support.hdf5files import FILTERS, read, save
 
 import chunkflow as cf
-from chunkflow.core.grid import whole
+from chunkflow.core.grid import Shape, whole
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, SourceNotFoundError
 from chunkflow.stores import open_source, open_target
 from chunkflow.stores.file.strided import pread
@@ -28,6 +30,7 @@ from chunkflow.testing import filled
 
 h5py = pytest.importorskip("h5py")
 
+from chunkflow.stores.hdf5.dataset import SLABS, open_hdf5  # noqa: E402
 from chunkflow.stores.hdf5.index import Index  # noqa: E402
 
 # -- What is read, against h5py ---------------------------------------------------------------------------------------
@@ -590,3 +593,47 @@ def test_small_chunks_that_are_stored_in_too_many_bytes_are_refused_in_little_me
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f4", "<i2", "f8"])
+@pytest.mark.parametrize("chunks", [(8, 48, 64), (1, 48, 64), (8, 16, 16)])
+def test_parts_of_unencoded_chunks_are_read_by_themselves(tmp_path: Path, dtype: str, chunks: Shape) -> None:
+    x = np.random.default_rng(0).integers(-99, 99, (20, 48, 64)).astype(dtype)  # the last chunks stick out
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        stored = file.create_dataset("x", x.shape, dtype, chunks=chunks, fillvalue=7)
+        stored[:8], stored[16:] = x[:8], x[16:]  # none of some chunks
+        expected = stored[...]
+    with closing(open_hdf5(f"{tmp_path}/x.h5:/x")) as source:
+        nbytes = math.prod(chunks) * x.itemsize
+        long = chunks[1:] == x.shape[1:] if chunks[0] > 1 else True
+        assert source.spec.storage.raw
+        assert source.spec.storage.parted == (long and nbytes >= SLABS)
+        assert source.spec.chunks == chunks
+        for region in (np.s_[3:5, :, :], np.s_[0:20, 5:9, 7:8], np.s_[6:18, 47:48, :], np.s_[19:20, 0:48, 63:64]):
+            region = tuple(slice(*s.indices(n)) for s, n in zip(region, x.shape, strict=True))
+            out = np.empty(expected[region].shape, x.dtype.newbyteorder("="))
+            source.read(region, out)
+            np.testing.assert_array_equal(out, expected[region])
+
+
+def test_no_more_is_read_of_unencoded_chunks_than_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).random((64, 64, 64), "f4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=x, chunks=(32, 64, 64))
+    read, preadv = [], os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: read.append(found := preadv(*args)) or found)
+    path, options = f"{tmp_path}/x.h5:/x", {"axis": (1, 2), "budget": "200kB", "device": "cpu"}
+    plan = cf.explain(cf.mean, path, **options)
+    assert len(plan.grid) > 4
+    np.testing.assert_allclose(cf.mean(path, **options), x.mean((1, 2)), rtol=1e-5)
+    assert sum(read) == plan.bytes_in == x.nbytes, "whole chunks would be read for each block"
+
+
+def test_a_file_that_ends_within_a_part_is_an_error(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.ones((64, 64, 64), "f4"), chunks=(64, 64, 64))
+    with closing(open_hdf5(f"{tmp_path}/x.h5:/x")) as source:
+        source.learn()
+        os.truncate(tmp_path / "x.h5", 300_000)
+        with pytest.raises(ReadError, match=r"truncated|ends at byte"):
+            source.read(np.s_[60:62, 0:64, 0:64], np.empty((2, 64, 64), "f4"))
