@@ -17,7 +17,7 @@ import xarray as xr
 import zarr
 
 import chunkflow as cf
-from chunkflow.api import elsewhere
+from chunkflow.core import elsewhere
 
 CPU: dict[str, Any] = {"device": "cpu"}
 

@@ -425,8 +425,8 @@ def _expression(
 ) -> Any:
     """The expression of a request: an array of this kind, or a tuple of them if `dtype` says so."""
     name = ask.__name__
-    several = request.number > 1 or isinstance(request.options.dtype, tuple) or bool(request.beside)
-    check_lazily(request.options, name, several=several)
+    several = request.number > 1 or isinstance(request.options.dtype, tuple)
+    check_lazily(request.options, name, several=several or bool(request.beside))
     if request.is_view:
         return kind(node_of(request.arrays[0]))
     # The array under a path may be another one at the next call.

@@ -99,6 +99,8 @@ def _place(options: argparse.Namespace) -> cf.NewArray:
 def _labelled(options: argparse.Namespace, without: Container[str] = ()) -> cf.NewArray:
     """The output, with the source's attributes and names of dimensions, but for attributes that hold no more."""
     place = _place(options)
+    if matching(options.source):  # a stack of files, each of which has its own
+        return place
     with _opened(options.source) as source:
         return place.with_labels(labels_for(open_target(place, overwrite=True), source, without))
 
@@ -128,7 +130,7 @@ def _copy_coordinates(options: argparse.Namespace) -> None:
 
 def _coordinates(source: str, out: str) -> Iterator[tuple[str, str]]:
     """Paths of the coordinates of a source's dimensions, and of their copies."""
-    if (here := _group(source)) is None or (there := _group(out)) is None:
+    if matching(source) or (here := _group(source)) is None or (there := _group(out)) is None:
         return
     with _opened(source) as opened:
         names = labels_of(opened).dimension_names or ()

@@ -351,6 +351,8 @@ def test_a_pattern_is_one_array(pattern: str, capsys: pytest.CaptureFixture[str]
         fn, rest = (rest, []) if command == "run" else ([], rest)
         assert main([command, *fn, pattern, "c.zarr", "--overwrite", *rest, *more]) == 0
         np.testing.assert_array_equal(cf.open("c.zarr").compute(), wanted)
+    assert main(["convert", pattern, "c.h5:/fields/v"]) == 0
+    np.testing.assert_array_equal(cf.open("c.h5:/fields/v").compute(), wanted)
     capsys.readouterr()
     assert main(["info", pattern]) == 0
     assert capsys.readouterr().out.count("float32") == 3

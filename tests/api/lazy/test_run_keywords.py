@@ -167,7 +167,7 @@ def test_the_line_that_runs_several_results_is_right() -> None:
     with pytest.raises(cf.errors.ArgumentError, match=r"as chunkflow.compute\(histogram\(...\), budget='4MB'\)"):
         cf.histogram(x, 4, budget="4MB")
     with pytest.raises(cf.errors.ArgumentError, match=r"result, \*_ = .*; chunkflow.store\(result, 'y.npy'\)"):
-        cf.groupby_reduce(x, LABELS[0], func="sum", axis=1, out="y.npy")
+        cf.groupby_reduce(x * 1, LABELS[0], func="sum", axis=1, out="y.npy")
     with pytest.raises(cf.errors.ArgumentError, match=r"as mean\(...\).compute\(budget='4MB'\)"):
         cf.mean(x, budget="4MB")
     sums, groups = cf.compute(cf.groupby_reduce(x, LABELS[0], func="sum", axis=1), budget="4MB", device="cpu")
