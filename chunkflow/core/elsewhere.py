@@ -15,6 +15,12 @@ _STORE = "chunkflow.store(x, path) writes it: the path ends in .zarr, .npy, .h5:
 _COMPUTE = "x.compute() gives a NumPy array"
 _MAP = "x.map(fn), or chunkflow.map(fn, x, y), calls a function with blocks"
 
+_LABELS = (
+    "labels are xarray's: after import chunkflow.xarray, xarray.open_dataset(path, chunks={}, "
+    "chunked_array_type='chunkflow') streams what it computes"
+)
+_NUMPYS = "NumPy's functions take it, as np.quantile(x, q, axis) and np.nanmean(x, axis)"
+
 FUNCTIONS = {
     "array": _OPEN,
     "asarray": _OPEN,
@@ -26,6 +32,10 @@ FUNCTIONS = {
     "open_array": _OPEN,
     "open_dataset": f"{_OPEN}. import chunkflow.xarray has what xarray opens streamed",
     "open_zarr": _OPEN,
+    "open_mfdataset": f"{_OPEN}. import chunkflow.xarray has what xarray opens streamed",
+    "polyfit": "np.polyfit takes expressions",
+    "rolling": "chunkflow.sliding_window_view(x, window, axis) has reductions",
+    "groupby": "chunkflow.groupby_reduce(x, labels, func=..., axis=...) reduces groups",
     "read": _OPEN,
     "map_blocks": _MAP,
     "apply": _MAP,
@@ -45,6 +55,15 @@ FUNCTIONS = {
     "asnumpy": _COMPUTE,
 }
 """Functions that the package does not have."""
+
+_OF_NUMPY = (
+    *("nanmax", "nanmean", "nanmedian", "nanmin", "nanquantile", "nanstd", "nansum", "nanvar"),
+    *("percentile", "polyfit", "quantile"),
+)
+_OF_XARRAY = (
+    *("assign_coords", "attrs", "chunk", "coords", "dims", "groupby", "isel", "name", "rename", "resample"),
+    *("rolling", "sel", "to_dataset", "to_netcdf"),
+)
 
 ATTRIBUTES = {
     "chunks": _CHUNKS,
@@ -67,6 +86,9 @@ ATTRIBUTES = {
     "to_numpy": _COMPUTE,
     "stats": "x.mean(), x.min(), x.max() and x.std() are expressions: chunkflow.compute(...) has one pass for all",
     "median": "np.median(x, axis) is an expression",
+    **dict.fromkeys(_OF_NUMPY, _NUMPYS),
+    **dict.fromkeys(_OF_XARRAY, _LABELS),
+    "values": _COMPUTE,
     "view": "astype() converts elements, and numpy.ma's own functions take no expressions. Of masked ones NumPy's do "
     "what these do: np.dot(x, y), not np.ma.dot(x, y)",
 }
