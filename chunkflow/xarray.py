@@ -475,6 +475,7 @@ def _ranked(theirs: Any, data: xarray.Dataset, dim: Hashable, *, pct: bool = Fal
         places, ranks = tuple("rank" if a == axis else a for a in every), functools.partial(ranked, axis=axis)
         new = {"rank": x.shape[axis]}
         found = array.copy(data=chunkflow.blockwise(ranks, places, x, every, new_axes=new, dtype="f8"))
+        found.encoding = {}  # a file's scale and dtype are not those of ranks
         return found / array.notnull().sum([dim]) if pct else found
 
     return data.drop_vars(data.data_vars.keys() - wanted.keys()).map(of, keep_attrs=keep_attrs)

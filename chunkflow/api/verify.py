@@ -162,7 +162,7 @@ def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
 class _Bytes:
     """What a bar has to know of a plan."""
 
-    bytes_handed: int
+    bytes_given: int
     bytes_out: int = 0
 
 

@@ -171,20 +171,25 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
 def planned(work: Callable[[], object]) -> list[Plan | str]:
     """Plans of the passes of `work`, or what they do where they are planned when they run.
 
-    Raises the `BudgetError` of any.
+    Raises the `BudgetError` of any. Where the call fails for another reason they are those before: the run will tell.
     """
+    return _noted(work, False, None)[0]
+
+
+def _noted(work: Callable[[], object], suffices: bool | None, budget: Budget | None) -> tuple[list[Plan | str], bool]:
+    """What a dry run of `work` notes, and whether it came to its end; it raises the `BudgetError` of any pass."""
     plans: list[Plan | str] = []
     noted = _planned.set(plans)
     try:
-        with _mode(False, None):
+        with _mode(suffices, budget):
             work()
     except BudgetError:
         raise
-    except Exception:  # of a user's function on stand-ins, say: the real run will tell
-        return plans
+    except Exception:  # of a user's function on stand-ins, say
+        return plans, False
     finally:
         _planned.reset(noted)
-    return plans
+    return plans, True
 
 
 def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | None = None) -> None:
@@ -302,19 +307,11 @@ def _cost(nbytes: int, work: Callable[[], object]) -> Cost:
         It does not fit.
     """
     budget = Budget(nbytes)
-    noted_plans: list[Plan | str] = []
-    noted = _planned.set(noted_plans)
     try:
-        with _mode(True, budget):
-            work()
-    except BudgetError:
-        raise
-    except Exception:  # the call fails for another reason, which the caller will see in this budget
-        return Cost()
+        plans, ended = _noted(work, True, budget)
     finally:
-        _planned.reset(noted)
         budget.close()
-    return Cost.of([plan for plan in noted_plans if isinstance(plan, Plan)])
+    return Cost.of([plan for plan in plans if isinstance(plan, Plan)]) if ended else Cost()
 
 
 def rename(error: BudgetError, smallest: int, why: str = "") -> None:

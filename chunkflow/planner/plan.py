@@ -167,9 +167,9 @@ class Plan(Printed):
         return self.estimate.seconds if self.predicted is None else self.predicted
 
     @property
-    def bytes_handed(self) -> int:
+    def bytes_given(self) -> int:
         """Bytes of the elements that blocks are given: without what lies in the same chunks, and is read with them."""
-        return self.traffic.upload
+        return self.traffic.given
 
     @property
     def bytes_in(self) -> int:
@@ -189,12 +189,12 @@ class Plan(Printed):
     @property
     def overlap(self) -> float:
         """Bytes of elements that blocks are given, for each byte of the arrays: more than 1 for halos."""
-        return self.traffic.given / max(sum(s.nbytes for s in self.operands), 1)
+        return self.bytes_given / max(sum(s.nbytes for s in self.operands), 1)
 
     @property
     def excess(self) -> float:
         """Bytes that are read for each byte of elements that blocks are given: more than 1 where they cut chunks."""
-        return self.bytes_in / max(self.traffic.given, 1)
+        return self.bytes_in / max(self.bytes_given, 1)
 
     @property
     def read_again(self) -> str:
@@ -211,7 +211,7 @@ class Plan(Printed):
         """What is said in a report of elements and chunks that are read again, each by its cause."""
         notes = [f"blocks overlap: they are given {self.overlap:.2f} times the arrays' bytes"] * self.op.has_halo
         if self.read_again:
-            read, given = format_bytes(self.bytes_in), format_bytes(self.traffic.given)
+            read, given = format_bytes(self.bytes_in), format_bytes(self.bytes_given)
             notes.append(f"{self.read_again}; {read} for the {given} that blocks are given")
         return notes
 

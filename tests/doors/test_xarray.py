@@ -1155,3 +1155,37 @@ def test_a_labelled_expression_is_explained_and_run(tmp_path: Path) -> None:
     x = xr.DataArray(cf.open(np.ones((30, 20))), dims=("t", "y"))
     analysis = cf.explain(x.mean("t"), analyze=True, device="cpu")
     assert [run.plan.bytes_in for run in analysis.runs] == [30 * 20 * 8]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x.rank("time"),
+        lambda x: x.where(x > 0.5),
+        lambda x: x.isel(time=[1, 3]),
+        lambda x: x.ffill("time"),
+        lambda x: x.interpolate_na("lon"),
+        lambda x: x.rolling(time=3).mean(),
+        lambda x: x.groupby("time.month").cumsum(),
+        lambda x: x.groupby("time.month") - x.groupby("time.month").mean(),
+        lambda x: x.polyfit("time", 1).polyfit_coefficients,
+        lambda x: x.quantile(0.5, "time"),
+        lambda x: x.idxmax("lat"),
+    ],
+)
+def test_a_files_scale_is_kept_where_xarray_keeps_it(work: Any, tmp_path: Path) -> None:
+    """Ranks that were stored as packed numbers of a few degrees would be wrong."""
+    rng, days = np.random.default_rng(5), np.datetime64("2001-01-01", "ns") + np.arange(70) * np.timedelta64(1, "D")
+    x = xr.DataArray(rng.random((70, 4, 5)), {"time": days, "lat": range(4), "lon": range(5)}, name="t")
+    x[3, 2, 1] = np.nan
+    packed = {"t": {"dtype": "i2", "scale_factor": 1e-3, "add_offset": 0.5, "_FillValue": -(1 << 15)}}
+    x.to_dataset().to_zarr(tmp_path / "x.zarr", encoding=packed, consolidated=False)
+    opened = {"consolidated": False, "mask_and_scale": True}
+    lazy = work(xr.open_zarr(tmp_path / "x.zarr", chunks={}, chunked_array_type="chunkflow", **opened).t).rename("y")
+    plain = work(xr.open_zarr(tmp_path / "x.zarr", chunks=None, **opened).t.load()).rename("y")
+    kept = {"dtype", "scale_factor", "add_offset", "_FillValue"}
+    assert lazy.encoding.keys() & kept == plain.encoding.keys() & kept
+    lazy.to_zarr(tmp_path / "y.zarr", consolidated=False)
+    plain.to_zarr(tmp_path / "z.zarr", consolidated=False)
+    found, right = (xr.open_zarr(tmp_path / name, chunks=None, consolidated=False).y for name in ("y.zarr", "z.zarr"))
+    xr.testing.assert_allclose(found.transpose(*right.dims), right, atol=1e-9)

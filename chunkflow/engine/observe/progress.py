@@ -33,7 +33,7 @@ class Progress(Observer):
 
     def started(self, plan: Any, run: Any = None) -> None:
         self._writes = plan.bytes_out > 0 and not plan.memory.partials
-        self._done, self._total = 0, int(plan.bytes_out if self._writes else plan.bytes_handed)
+        self._done, self._total = 0, int(plan.bytes_out if self._writes else plan.bytes_given)
         self._tell(0, self._total)
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:

@@ -27,7 +27,7 @@ def run(progress: ProgressLike, bytes_in: int = 200, bytes_out: int = 100, parti
     observer = make(progress)
     assert observer is not None
     memory = SimpleNamespace(partials=partials)
-    observer.started(SimpleNamespace(bytes_handed=bytes_in, bytes_out=bytes_out, memory=memory))
+    observer.started(SimpleNamespace(bytes_given=bytes_in, bytes_out=bytes_out, memory=memory))
     for _ in range(4):
         observer.landed(bytes_in // 4, bytes_out // 4)
     observer.finished(None, 0)
@@ -120,7 +120,7 @@ def test_an_observer_starts_anew_with_each_run() -> None:
     observer = make(lambda done, total: calls.append((done, total)))
     for _ in range(2):
         assert observer is not None
-        observer.started(SimpleNamespace(bytes_handed=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
+        observer.started(SimpleNamespace(bytes_given=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
         observer.landed(8, 8)
     assert calls == [(0, 8), (8, 8)] * 2
 
@@ -136,7 +136,7 @@ def test_a_function_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> 
     assert observer is not None
     trace = Trace([observer])
     with caplog.at_level(logging.ERROR, logger="chunkflow"):
-        trace.started(SimpleNamespace(bytes_handed=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
+        trace.started(SimpleNamespace(bytes_given=8, bytes_out=8, memory=SimpleNamespace(partials=0)))
         trace.landed(8, 8)
     assert calls == [0]
     assert "ZeroDivisionError" in caplog.text
