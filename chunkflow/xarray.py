@@ -309,44 +309,64 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
     A block of chunkflow's has whole chunks, whatever they are: they need not lie in those that xarray supposes.
     """
     given = inspect.signature(theirs).bind(dataset, *args, **kwargs).arguments
-    found = {name: v for name, v in dataset.variables.items() if isinstance(v._data, chunkflow.Array) and v.size}
-    if not found:
-        return theirs(dataset, *args, **kwargs)
-    if given.get("mode") not in (None, "w", "w-") or given.get("append_dim") or given.get("region"):
-        others = any(v.chunks is not None for name, v in dataset.variables.items() if name not in found)
-        return theirs(**{**given, "safe_chunks": given.get("safe_chunks", True) and others})  # arrays have their chunks
     encoding = dict(given.get("encoding") or {})
+    if given.get("mode") not in (None, "w", "w-") or given.get("append_dim") or given.get("region"):
+        others = any(v.chunks is not None for v in dataset.variables.values() if not _is_expression(v))
+        return theirs(**{**given, "safe_chunks": given.get("safe_chunks", True) and others})  # arrays have their chunks
+    found = _encoded(dataset, encoding)
+    asked = {name: v.encoding.pop("chunks", None) for name, v in found.items()}
+    fitting = _planned_chunks(found, asked, ".zarr", given.get("chunkmanager_store_kwargs") or {})
     for name, v in found.items():
-        v = v.copy(deep=False)
-        v.encoding = {**v.encoding, **encoding.pop(name, {})}
-        found[name] = conventions.encode_cf_variable(v, name=name)  # that once more changes nothing
-    sides = _fitting_chunks({str(name): v for name, v in found.items()}, given.get("chunkmanager_store_kwargs") or {})
-    for v, own in zip(found.values(), sides, strict=True):
-        v.encoding.pop("chunks", None)
-        v.data = ChunkedArray(node_of(v.data), own)
+        v.data = ChunkedArray(node_of(v.data), asked[name] or fitting[name])
     coordinates = {name: v for name, v in found.items() if name in dataset.coords}
     dataset = dataset.assign_coords(coordinates).assign({n: v for n, v in found.items() if n not in coordinates})
+    encoding = {name: own for name, own in encoding.items() if name not in found}
     return theirs(**{**given, "dataset": dataset, "encoding": encoding})
 
 
-def _fitting_chunks(
-    variables: Mapping[str, xarray.Variable], options: Mapping[str, Any]
-) -> list[tuple[int, ...] | None]:
-    """Chunks of zarr arrays of variables: those that their encoding says, or those that fit the budget."""
+@_taught(_writers(), "to_netcdf")
+def _written(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> Any:
+    """Of a dataset with expressions: refused before xarray makes or empties a file."""
+    given = inspect.signature(theirs).bind(dataset, *args, **kwargs).arguments
+    _planned_chunks(_encoded(dataset, given.get("encoding") or {}), {}, ".npy", {})
+    return theirs(dataset, *args, **kwargs)
+
+
+def _is_expression(v: xarray.Variable) -> bool:
+    return isinstance(v._data, chunkflow.Array) and bool(v.size)
+
+
+def _encoded(dataset: xarray.Dataset, encoding: Mapping[Hashable, Any]) -> dict[Hashable, xarray.Variable]:
+    """Variables that are expressions, as they will be stored: to encode them once more changes nothing."""
+    found = {}
+    for name, v in dataset.variables.items():
+        if _is_expression(v):
+            found[name] = own = v.copy(deep=False)
+            own.encoding = {**v.encoding, **encoding.get(name, {})}
+            found[name] = conventions.encode_cf_variable(own, name=name)
+    return found
+
+
+def _planned_chunks(
+    variables: Mapping[Hashable, xarray.Variable],
+    asked: Mapping[Hashable, Any],
+    ending: str,
+    options: Mapping[str, Any],
+) -> dict[Hashable, tuple[int, ...] | None]:
+    """Chunks of new arrays of variables that fit the budget, or those that are asked for; else an error is raised."""
     known = {name: options[name] for name in ("budget", "device") if name in options}
-    places = [os.path.join(temporary_directory(), f"{name}-{uuid.uuid4().hex}.zarr") for name in variables]
-    outs = [
-        chunkflow.NewArray(place, chunks=v.encoding.get("chunks") or None)
-        for place, v in zip(places, variables.values(), strict=True)
-    ]
+    places = {name: os.path.join(temporary_directory(), f"chunkflow-{uuid.uuid4().hex}{ending}") for name in variables}
+    outs = [chunkflow.NewArray(place, chunks=asked.get(name) or None) for name, place in places.items()]
+    if not outs:
+        return {}
     try:
         plans = chunkflow.explain(chunkflow.store, [v._data for v in variables.values()], outs, **known).plans
     except BudgetError as error:
-        for place, name in zip(places, variables, strict=True):
-            error.args = (error.args[0].replace(place, name), *error.args[1:])
+        for name, place in places.items():
+            error.args = (error.args[0].replace(place, str(name)), *error.args[1:])
         raise
     planned = {spec.name: spec.chunks for plan in plans for spec in plan.outputs}
-    return [v.encoding.get("chunks") or planned.get(p) for p, v in zip(places, variables.values(), strict=True)]
+    return {name: planned.get(place) for name, place in places.items()}
 
 
 _masks: ContextVar[dict[Any, np.ndarray] | None] = ContextVar("chunkflow_masks", default=None)

@@ -1137,6 +1137,22 @@ def test_new_zarr_arrays_have_chunks_that_fit_the_budget(
         xr.testing.assert_allclose(found.t, right, atol=2 * atol, rtol=0)
 
 
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_what_does_not_fit_leaves_an_older_file_as_it_was(engine: str, tmp_path: Path) -> None:
+    pytest.importorskip(engine)
+    lazy, right = anomalies(tmp_path / "x.zarr")
+    right.to_netcdf(tmp_path / "y.nc", engine=engine)
+    with cf.Budget("20kB"), pytest.raises(cf.BudgetError, match="raise budget="):
+        lazy.to_netcdf(tmp_path / "y.nc", engine=engine)
+    with xr.open_dataset(tmp_path / "y.nc", engine=engine) as found:
+        xr.testing.assert_identical(found.t.load(), right)
+    packed = {"t": {"dtype": "i2", "scale_factor": 1e-4, "_FillValue": -(1 << 15)}}
+    with cf.Budget("1MB"):
+        lazy.to_netcdf(tmp_path / "y.nc", engine=engine, encoding=packed)
+    with xr.open_dataset(tmp_path / "y.nc", engine=engine) as found:
+        xr.testing.assert_allclose(found.t.load(), right, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("budget", ["20kB", "1MB"])
 def test_what_does_not_fit_leaves_an_older_store_as_it_was(budget: str, tmp_path: Path) -> None:
     lazy, right = anomalies(tmp_path / "x.zarr")
