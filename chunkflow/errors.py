@@ -156,6 +156,15 @@ class SlowRunWarning(UserWarning):
     """
 
 
+class BlockEdgeWarning(UserWarning):
+    """Values of a function near the borders of its blocks are not those of the whole array, as it looks further.
+
+    It is given once a run starts whose blocks the plan chooses, or have a depth: of a small block, elements that the
+    function must not need are changed, and some value changed by more than a hundredth of the range of all. Nothing is
+    tried where there is one block, or with both `dtype` and `workspace` given.
+    """
+
+
 class MemoryUseWarning(UserWarning):
     """A function takes more memory for a later block than its trial call let expect, where nothing can refuse it."""
 

@@ -98,9 +98,10 @@ def map(
 
     Notes
     -----
-    A function that needs the whole array gives other values for each block, and `map` cannot see it. Examples are
-    ``scipy.ndimage.label``, a sort or a rank, ``(b - b.mean()) / b.std()``, ``np.unwrap`` and ``np.gradient``.
-    ``docs/libraries.md`` lists what to use in their place.
+    A function that needs the whole array gives other values for each block. Examples are ``scipy.ndimage.label``, a
+    sort or a rank, ``(b - b.mean()) / b.std()``, ``np.unwrap`` and ``np.gradient``. ``docs/libraries.md`` lists what to
+    use in their place. Where the plan chooses the blocks, and there are several, `fn` is called on a small block twice
+    more, of which one has other values around its middle. If the middle's values change, a `BlockEdgeWarning` says so.
 
     Examples
     --------

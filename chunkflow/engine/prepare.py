@@ -19,6 +19,7 @@ import numpy as np
 from chunkflow import devices, stores
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Length
+from chunkflow.core.grid import Shape
 from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
@@ -46,7 +47,9 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, Resu
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
 from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
-from chunkflow.kernels.protocol import Kernel, SharedBlocks
+from chunkflow.kernels.protocol import Kernel, Kind, SharedBlocks
+from chunkflow.kernels.subnest import SubNestKernel
+from chunkflow.kernels.users import users_function
 from chunkflow.planner.plan import MOSTLY, Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
@@ -92,6 +95,8 @@ class Prepared:
     """What the call is, if a later one may go on with it."""
     replan: Callable[..., Plan] | None = None
     """``replan(budget, specs=...)`` plans it again; its operands are as they are by default."""
+    tried: Shape | None = None
+    """Sides of a block on which a function of the user's was tried whose values must not depend on the blocks."""
 
 
 @dataclass(frozen=True)
@@ -290,8 +295,27 @@ def _plan(
             **said_of(targets),
         }
     return Prepared(
-        plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync, call, replan
+        plan,
+        kernel,
+        opened.sources,
+        targets,
+        device,
+        pool,
+        trial.is_tuple,
+        trial.dtypes,
+        options.sync,
+        call,
+        replan,
+        tried=trial.box if _is_apart(kernel, nest, options) else None,
     )
+
+
+def _is_apart(kernel: Kernel, nest: LoopNest, options: Options) -> bool:
+    """Whether values of a function of the user's, which was tried, must be the same however blocks are cut."""
+    if kernel.kind is not Kind.MAP or kernel.wants or isinstance(kernel, SubNestKernel):
+        return False
+    was_tried = options.dtype is None or options.workspace is None
+    return was_tried and (options.chunks is None or nest.has_halo) and users_function(kernel) is not None
 
 
 def _name_chunks(

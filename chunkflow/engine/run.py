@@ -14,6 +14,7 @@ from chunkflow.engine.completion import Complete, completed
 from chunkflow.engine.dry_run import is_dry, note, stand_ins
 from chunkflow.engine.passes import current
 from chunkflow.engine.prepare import Prepared
+from chunkflow.engine.reach import warn_of_block_edges
 from chunkflow.engine.resume import Resumption, published, tidy
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
@@ -65,6 +66,8 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         for target, spec in zip(run.targets[len(made.sinks) :], run.plan.outputs[len(made.sinks) :], strict=True):
             made.sinks.append(target.open(spec))
         warn_of_slowness(run.plan)
+        if resumption is None or not resumption.start:
+            warn_of_block_edges(run)
         if len(run.plan.grid):
             pipeline.execute(run.plan, run.kernel, run.sources, made.sinks, run.device, run.pool, watch, resumption)
         elif empty:

@@ -68,6 +68,7 @@ def map_overlap(
     depth : int, tuple, dict or list
         Elements of the neighbours that `fn` sees: for all axes, for each axis, or by axis (others have none); each
         an int or a pair ``(before, after)``. A list has one of these for each array. It may be larger than a block.
+        If values of a small block show that it is not enough, a `BlockEdgeWarning` names one that is.
     boundary : str, number, tuple, dict or list
         What lies beyond the edges of an array, for all axes, each axis, or by axis; a list for each array:
 
