@@ -84,6 +84,8 @@ ATTRIBUTES = {
     "get": _COMPUTE,
     "numpy": _COMPUTE,
     "to_numpy": _COMPUTE,
+    "explain": "chunkflow.explain(x, budget=...) shows the plan",
+    "show": "chunkflow.explain(x) shows the plan",
     "stats": "x.mean(), x.min(), x.max() and x.std() are expressions: chunkflow.compute(...) has one pass for all",
     "median": "np.median(x, axis) is an expression",
     **dict.fromkeys(_OF_NUMPY, _NUMPYS),

@@ -25,7 +25,8 @@ class ByteRun(NamedTuple):
     A region that is not one run is rows of `width` bytes at a distance of `pitch`, and after `height` of them those of
     the next plane, at a distance of `plane`. `fd` is the file's descriptor, None for the process's memory. Memory that
     is a mapping is not to be touched unless the file `mapped` has `size` bytes. Of numbers in the other byte order the
-    bytes are reversed on the way, `swap` at a time.
+    bytes are reversed on the way, `swap` at a time. Where `rows` are given, those of each plane begin so many bytes
+    from its own begin, in place of a regular pitch.
     """
 
     position: int
@@ -37,6 +38,7 @@ class ByteRun(NamedTuple):
     mapped: int | None = None
     size: int = 0
     swap: int = 0
+    rows: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class PieceShare:
     Python reads or writes the pieces, and the loops only copy them. `device` is the address of the block there.
     """
 
-    __slots__ = ("device", "fill", "names", "packed", "streams", "table", "tables")
+    __slots__ = ("device", "fill", "names", "packed", "rows", "streams", "table", "tables")
 
     def __init__(self, tables: Tables, there: ByteRun | ChunkFiles | Packed | None, device: int) -> None:
         self.tables, self.device, self.streams = tables, device, there is not None
@@ -70,14 +70,23 @@ class PieceShare:
             row = np.dtype([("at", np.int64), ("name", f"S{max(map(len, names)) + 1}")])  # with a zero behind it
             self.names = np.array([*zip(there.places, names, strict=True)], row)
             self.fill = np.frombuffer(there.fill, np.uint8)
-            rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
-            run = ByteRun(self.names.ctypes.data, fd=_FILES, **rows, size=there.size, swap=there.swap)
+            run = ByteRun(
+                self.names.ctypes.data,
+                width=self.names.itemsize,
+                pitch=self.fill.size,
+                plane=self.fill.ctypes.data,
+                fd=_FILES,
+                size=there.size,
+                swap=there.swap,
+            )
             since = there.since
         if isinstance(there, Packed):
             self.packed, (chunks, fetch) = there, there.address
             run = ByteRun(chunks, fd=_PACKED, plane=fetch, size=int(tables.pieces[0, 1]) // there.room)
         fd, mapped = (_MEMORY if of is None else of for of in (run.fd, run.mapped))
-        where = mapped, run.size, run.width, run.height, run.pitch, run.plane, since, run.swap
+        self.rows = run.rows  # which lives as long as its address is in use
+        rows_at = 0 if run.rows is None else run.rows.ctypes.data
+        where = mapped, run.size, run.width, run.height, run.pitch, run.plane, since, rows_at, run.swap
         self.table = np.array([0, len(tables.pieces), run.position, fd, device, *where], np.int64)
 
     def stop(self) -> None:

@@ -44,11 +44,31 @@ def warn_of_block_edges(run: Prepared) -> None:
     cut = tuple([axis for axis, n in enumerate(run.plan.grid.counts) if n > 1])
     if run.tried is None or not cut:
         return
-    said = None
+    found = None
     with suppress(Exception), run.device.attach(), run.pool.active(), np.errstate(all="ignore"):
-        said = _told(_Probe.of(run, run.tried, cut))
-    if said is not None:
-        warnings.warn(said, BlockEdgeWarning, stacklevel=users_line())
+        found = _seen(_Probe.of(run, run.tried, cut))
+    if found is None:
+        return
+    share, enough = found
+    beyond = (
+        "Give a much larger depth="
+        if enough is None
+        else f"Give a depth= that is larger by {enough}, or ignore BlockEdgeWarning if tails are cut on purpose"
+    )
+    others = (
+        "Use map_overlap, or compute what it takes of all elements first and pass that to it"
+        if enough is None
+        else f"Use map_overlap with depth={enough}, which hands each block its neighbours"
+    )
+    has_halo = run.plan.op.has_halo
+    said = (
+        f"values of {called(run.kernel)} near the borders of blocks depend on elements "
+        f"{'beyond the depth' if has_halo else 'of other blocks'}: in a trial they changed by {share:.0%} of their "
+        f"range when such elements did. Blocks are cut along {'axis' if len(cut) == 1 else 'axes'} "
+        f"{', '.join(map(str, cut))}, so results depend on the budget. "
+        f"{beyond if has_halo else f'{others}; if blocks are meant to be computed by themselves, give their chunks='}"
+    )
+    warnings.warn(said, BlockEdgeWarning, stacklevel=users_line())
 
 
 @dataclass(frozen=True)
@@ -119,38 +139,23 @@ def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[i
     return tuple(sides)
 
 
-def _told(probe: _Probe) -> str | None:
-    """What is to be said of a probe, if anything."""
+def _seen(probe: _Probe) -> tuple[float, int | None] | None:
+    """How much of the range some value changes, and by how much the depth must be larger; None where nothing changes.
+
+    The depth is None where more is needed than the probe has room for.
+    """
     if not probe.room:
         return None
     right = probe.values(probe.room)
 
-    def changes(more: int) -> float:
+    def change(more: int) -> float:
         return probe.change(right, probe.values(more))
 
-    share = changes(0)
-    if share <= SHARE or changes(probe.room) > 0:
+    share = change(0)
+    if share <= SHARE or change(probe.room) > 0:
         return None
-    enough = bisect_left(range(probe.room), True, key=lambda more: changes(more) <= SHARE)
-    is_enough = enough < probe.room
-    if probe.run.plan.op.has_halo:
-        others = "beyond the depth"
-        way = f"Give a depth= that is larger by {enough}" if is_enough else "Give a much larger depth="
-        way += ", or ignore BlockEdgeWarning if the function's tails are cut on purpose"
-    else:
-        others = "of other blocks"
-        way = (
-            f"Use map_overlap with depth={enough}, which hands each block its neighbours"
-            if is_enough
-            else "Use map_overlap, or compute what it takes of all elements first and pass that to it"
-        )
-        way += "; if blocks are meant to be computed by themselves, say which with chunks="
-    axes = "axis" if len(probe.cut) == 1 else "axes"
-    return (
-        f"values of {called(probe.run.kernel)} near the borders of blocks depend on elements {others}: in a trial they "
-        f"changed by {share:.0%} of their range when such elements did. Blocks are cut along {axes} "
-        f"{', '.join(map(str, probe.cut))}, so results depend on the budget. {way}"
-    )
+    enough = bisect_left(range(probe.room), True, key=lambda more: change(more) <= SHARE)
+    return share, enough if enough < probe.room else None
 
 
 def _changed(block: np.ndarray, kept: Region) -> np.ndarray:

@@ -101,7 +101,8 @@ def moved_by(run: ByteRun, dtype: np.dtype, shape: Shape) -> np.ndarray:
     left, at, rows = math.prod(shape) * dtype.itemsize, 0, []
     while left > 0:
         plane, row = divmod(at, run.height)
-        place, nbytes = run.position + plane * run.plane + row * run.pitch, min(run.width, left)
+        start = row * run.pitch if run.rows is None else int(run.rows[row])
+        place, nbytes = run.position + plane * run.plane + start, min(run.width, left)
         rows.append(ctypes.string_at(place, nbytes) if run.fd is None else os.pread(run.fd, nbytes, place))
         left, at = left - nbytes, at + 1
     found = np.frombuffer(b"".join(rows), f"u{run.swap}" if run.swap else "u1")

@@ -67,7 +67,8 @@ def test_values_are_the_same_for_any_budget_or_it_is_said(
         found[budget] = cf.map_overlap(fn, x, depth={0: depth}, boundary=boundary, budget=budget, device="cpu")
 
     one, other = said_by(lambda: run("1GB")), said_by(lambda: run("60kB"))
-    inner = slice(reach + depth + 1, rows - reach - depth - 1)  # at the array's edge the function wraps its block around
+    edge = reach + depth + 1  # there the function wraps its block around
+    inner = slice(edge, rows - edge)
     if not other and not one:
         assert reach <= depth or np.array_equal(found["1GB"][inner], found["60kB"][inner])
     assert reach > depth or not (one or other)
@@ -139,5 +140,3 @@ def test_with_dtype_and_workspace_given_the_function_sees_its_blocks_alone() -> 
     given = {"dtype": "f4", "workspace": 8}
     assert said_by(lambda: cf.map(fn, X, budget=SMALL, device="cpu", **given)) == []
     assert sum(shape[0] * shape[1] * shape[2] for shape in shapes) == X.size
-
-

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, whole
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
-from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks
-from chunkflow.stores.strides import part
+from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, lasting_view
+from chunkflow.stores.strides import part, rows, swapped
 from chunkflow.system.host import cores
 from chunkflow.system.thread_pool import in_threads
 
@@ -27,6 +27,9 @@ STRIP = 64 << 10
 
 GAP = 16 << 10
 """Bytes between two wanted elements of a file that are read rather than skipped."""
+
+NARROW = 256
+"""Bytes of a row from which on compiled loops copy it; NumPy takes elements one by one as fast."""
 
 AT_ONCE = 8 << 10
 """Places that are looked at together."""
@@ -243,6 +246,25 @@ class TakenSource(Some):
         np.take(box, places[region[axis]], axis, out=out, mode="clip")  # all are within: "raise" would buffer
         return True
 
+    def run(self, region: Region) -> ByteRun | None:
+        """See `chunkflow.stores.protocol.ByteRuns`: of an array in memory, rows at places along one axis."""
+        axes = [axis for axis, p in enumerate(self._places) if p is not None]
+        spec = self._source.spec
+        found = lasting_view(self._source, whole(spec.shape)) if len(axes) == 1 and spec.storage.in_memory else None
+        if found is None:
+            return None
+        (axis,), order = axes, self.spec.order
+        places, at = self._places[axis], order.index(axis)
+        assert places is not None
+        box = part(found, tuple(ALL if a == axis else side for a, side in enumerate(region))).transpose(order)
+        inner = rows(box.shape[at + 1 :], box.strides[at + 1 :], box.itemsize)
+        outer = _step(box.shape[:at], box.strides[:at])
+        if inner is None or inner.height > 1 or inner.width < NARROW or outer is None or 0 in shape_of(region):
+            return None
+        starts = places[region[axis]] * np.int64(box.strides[at])
+        address = box.__array_interface__["data"][0]
+        return ByteRun(address, inner.width, len(starts), plane=outer, swap=swapped(box.dtype), rows=starts)
+
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
             return
@@ -343,6 +365,22 @@ class PointsSource(Some):
 
         # The memory of a block of points counts a decoded chunk for each of its chunks.
         in_threads(fill, list(itertools.pairwise(ends)), cores() if spec.chunks is not None else 1)
+
+
+def _step(shape: Shape, strides: Shape) -> int | None:
+    """Bytes from one place of some axes to the next, the last axis fastest; None where these differ.
+
+    >>> _step((2, 3), (60, 20)), _step((2, 3), (80, 20)), _step((1, 1), (9, 9))
+    (20, None, 0)
+    """
+    step = reach = 0
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n == 1:
+            continue
+        if step and stride != reach:
+            return None
+        step, reach = step or stride, stride * n
+    return step
 
 
 def _strips(out: np.ndarray) -> Shape:

@@ -77,7 +77,7 @@ typedef struct {
 } Driver;
 
 /* Tables of 64-bit integers that chunkflow/devices/mover.py lays out. */
-typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane, since, swap; } Share;
+typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane, since, rows, swap; } Share;
 typedef struct { int64_t offset, nbytes, first, count, lands; } Piece;  /* offset in the region, gaps left out; copies */
 typedef struct { int64_t host, device, pitch, width, height, plane, depth; } Copy;  /* offsets in buffer and block */
 typedef struct { int64_t stream, turn, number, clock, landing, room; } Thread;
@@ -340,15 +340,17 @@ static int transfer(const Work *w, char *host, int64_t number, int out) {
     const Share *share = w->share;
     const Piece *piece = w->pieces + number;
     if (share->fd == FILES) return file(share, host, number, piece->nbytes, out);
+    const int64_t *rows = (const int64_t *)share->rows;  /* where each row of a plane begins, if they lie anyhow */
     struct stat now;
     if (share->mapped >= 0 && (fstat((int)share->mapped, &now) || now.st_size < share->size)) return -1;
     for (int64_t done = 0; done < piece->nbytes;) {
         int64_t row = (piece->offset + done) / share->width, column = (piece->offset + done) % share->width;
-        int64_t there = share->host + row / share->height * share->plane + row % share->height * share->pitch + column;
+        int64_t in_plane = row % share->height, start = rows ? rows[in_plane] : in_plane * share->pitch;
+        int64_t there = share->host + row / share->height * share->plane + start + column;
         size_t left = piece->nbytes - done;
-        if (share->fd < 0 && !out && !column) {
-            int64_t rows = share->height - row % share->height, most = (int64_t)left / share->width;
-            int64_t copied = gather(host + done, (char *)there, rows < most ? rows : most, share->pitch, share->width);
+        if (share->fd < 0 && !out && !column && !rows) {
+            int64_t below = share->height - in_plane, most = (int64_t)left / share->width;
+            int64_t copied = gather(host + done, (char *)there, below < most ? below : most, share->pitch, share->width);
             done += copied;
             if (copied) continue;
         }

@@ -12,7 +12,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from support.devices import same
+from support.devices import Place, everywhere, same
 from support.examples import examples
 
 import chunkflow as cf
@@ -20,12 +20,13 @@ from chunkflow import errors
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, shape_of
 from chunkflow.stores import Source, open_source
-from chunkflow.stores.protocol import bytes_held
+from chunkflow.stores.protocol import bytes_held, run_of
 from chunkflow.stores.views import marked
 from chunkflow.stores.views.assigned import MarkedMask, MarkedValues
 from chunkflow.stores.views.marked import MarkedSource, Marks
 from chunkflow.stores.views.taken import PointsSource, TakenSource
 from chunkflow.testing import CountingSource, SourceContract
+from chunkflow.testing.stores import moved_by
 
 
 def _spread(array: np.ndarray, folder: Path, name: str, places: np.ndarray) -> tuple[Source, np.ndarray]:
@@ -312,3 +313,50 @@ def test_elements_of_a_flattened_array_need_no_budget_for_a_row_of_chunks(
 def test_indices_that_are_a_path_are_to_be_opened() -> None:
     with pytest.raises(errors.ArgumentTypeError, match=r"path 'places\.zarr'.*chunkflow\.open\(indices\)"):
         cf.take(np.arange(9.0), "places.zarr", device="cpu")
+
+
+@settings(max_examples=examples(100))
+@given(
+    shape=npst.array_shapes(min_dims=1, max_dims=4, max_side=7),
+    order=st.sampled_from("CF"),
+    dtype=st.sampled_from(["f8", ">f4", "c16"]),
+    data=st.data(),
+)
+def test_compiled_loops_are_told_where_rows_at_places_lie(
+    shape: tuple[int, ...], order: Any, dtype: str, data: st.DataObject
+) -> None:
+    array = np.arange(np.prod(shape) * 64).reshape(*shape, 64).astype(dtype, order=order)
+    array = array.transpose(data.draw(st.permutations(range(array.ndim))))
+    axis = data.draw(st.integers(0, array.ndim - 1))
+    n = array.shape[axis]
+    places = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=9)))
+    source = TakenSource(open_source(array), [places if a == axis else None for a in range(array.ndim)])
+    region = tuple(
+        slice(*sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2)))) for n in source.spec.shape
+    )
+    run, wanted = run_of(source, region), np.take(array, places, axis)[region]
+    if run is not None:
+        in_order = wanted.transpose(source.spec.order)
+        found = moved_by(run, in_order.dtype.newbyteorder("="), in_order.shape)
+        np.testing.assert_array_equal(found, in_order)
+
+
+def test_rows_of_whole_planes_are_one_run_with_places() -> None:
+    array = np.arange(6.0 * 8 * 100).reshape(6, 8, 100)
+    source = TakenSource(open_source(array), [None, np.array([7, 0, 0, 3]), None])
+    run = run_of(source, (slice(2, 5), slice(1, 4), slice(0, 100)))
+    assert run is not None
+    assert run.rows is not None
+    assert (run.width, run.height, run.plane, run.rows.tolist()) == (800, 3, 6400, [0, 0, 2400])
+    assert run_of(source, (slice(2, 5), slice(1, 4), slice(0, 9))) is None, "short rows are NumPy's"
+
+
+@everywhere
+def test_rows_at_places_reach_every_device(place: Place) -> None:
+    x = np.random.default_rng(0).random((40, 30, 200), dtype="f4")
+    run = {"budget": place.budget(1_000_000), "device": place.device()}
+    same(np.delete(cf.open(x), slice(None, None, 9), axis=1).compute(**run), np.delete(x, slice(None, None, 9), axis=1))
+    counts = [i % 3 for i in range(30)]
+    same(np.repeat(cf.open(x), counts, axis=1).compute(**run), np.repeat(x, counts, axis=1))
+    swapped = x.astype(">f4")
+    same(cf.open(swapped)[[5, 3, 3, 39]].compute(**run), x[[5, 3, 3, 39]])
