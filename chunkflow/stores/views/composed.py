@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ MOST = 32
 
 NARROW = 16
 """Part of a region that may lie in boxes of short rows, such as edges: these are moved slowly."""
+
+FILLED = 16 << 10
+"""Bytes of a row of a value, from which compiled loops fill boxes."""
 
 STRIP = 256 << 10
 """Bytes that are copied at once from one place of a block to another."""
@@ -57,6 +60,7 @@ class ComposedSource(Unviewed):
         widest = max(source.spec.dtype.itemsize for source in self._sources)
         if widest > dtype.itemsize:  # they are read to a place of their own
             self.spec = self.spec.with_storage(copies=self.spec.storage.copies + widest / dtype.itemsize)
+        self._rows: dict[bytes, np.ndarray] = {}
         # Even of one source never the same elements in the same order.
         self.footprint: Footprint | None = Scattered.of(source.footprint for source in self._sources)
 
@@ -85,8 +89,11 @@ class ComposedSource(Unviewed):
         return found if narrow * NARROW <= total else [region]
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `chunkflow.stores.protocol.ByteRuns`: of a region that is one box of an array in memory."""
-        pieces = list(itertools.islice(self._arrangement.pieces(region), 2))
+        """See `chunkflow.stores.protocol.ByteRuns`: of a region that is one box of an array in memory, or one value."""
+        pieces = list(itertools.islice(self._arrangement.pieces(region), MOST))
+        fills = [piece.fill for piece in pieces]
+        if pieces and None not in fills and len(pieces) < MOST and len(set(fills)) == 1:
+            return self._filled(fills[0])
         if len(pieces) != 1:
             return None
         found = self._seen(pieces[0])
@@ -94,6 +101,15 @@ class ComposedSource(Unviewed):
             return None
         times = [side.stop - side.start for side in region]
         return run_in_memory(found, self.spec.order, [n // max(m, 1) for n, m in zip(times, found.shape, strict=True)])
+
+    def _filled(self, fill: Any) -> ByteRun:
+        """A row of a value, which comes again and again."""
+        value = np.asarray(fill).astype(self.spec.dtype)
+        key = value.tobytes()
+        if key not in self._rows:
+            self._rows.setdefault(key, np.full(FILLED // value.itemsize, value))
+        row = self._rows[key]
+        return ByteRun(row.ctypes.data, row.nbytes)
 
     def _boxes(self, piece: ArrangedBox) -> Iterable[Region]:
         """The boxes of a piece: those of its source, where that is put together too and goes in as it is."""

@@ -18,9 +18,11 @@ from chunkflow.api.rearrange.join import MODES
 from chunkflow.core import arrangement as ops
 from chunkflow.core.grid import shape_of, within
 from chunkflow.stores import open_source
+from chunkflow.stores.protocol import run_of
 from chunkflow.stores.views import composed
 from chunkflow.stores.views.composed import ComposedSource
 from chunkflow.testing import CountingSource, filled
+from chunkflow.testing.stores import moved_by
 
 DTYPES = ("?", "i1", "u2", "i8", "f4", "f8", "c16")
 SHAPE = (7, 9)
@@ -131,3 +133,17 @@ def test_boxes_of_what_is_joined_of_joined_arrays(data: st.DataObject) -> None:
             source.read(box, view)
         found[within(box, region)] = view
     np.testing.assert_array_equal(found, whole[region])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_compiled_loops_fill_boxes_from_one_row(dtype: str) -> None:
+    x = filled((40, 300), dtype)
+    value = 1 if dtype == "?" else 7
+    axes = [ops.padded(n, 50, 90, "constant", (value, value)) for n in x.shape]
+    source = ComposedSource([open_source(x)], ops.Separable(tuple(axes)), np.dtype(dtype))
+    expected = np.pad(x, ((50, 90),) * 2, constant_values=value)
+    for region in ((slice(3, 44), slice(0, 440)), (slice(60, 80), slice(2, 50)), (slice(130, 131), slice(399, 440))):
+        [box] = source.boxes(region)
+        run = run_of(source, box)
+        assert run is not None
+        np.testing.assert_array_equal(moved_by(run, source.spec.dtype, shape_of(region)), expected[region])
