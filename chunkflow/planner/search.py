@@ -40,6 +40,9 @@ RUN = 4 << 10
 """Bytes that are better read or written at once: a system call costs as much as copying them, and memory is slow in
 shorter runs."""
 
+FAR = 256
+"""Bytes that are read from memory in about the time in which one element is moved by itself."""
+
 COLUMN = 4 * RUN
 """Bytes of a file that blocks have at once, at least, where they are narrow for another reason."""
 
@@ -326,7 +329,8 @@ def _broad(problem: PlanProblem, sides: _Sides) -> _Sides:
     most = max((spec.nbytes for spec, _ in arrays), default=0)
     for spec, axes in arrays:
         axis = axes[spec.order[-1]] if axes else None
-        few = math.prod(spec.shape) * RUN <= most  # whose elements can be moved one by one
+        each = FAR if spec.storage.in_memory else RUN
+        few = math.prod(spec.shape) * each <= most  # whose elements can be moved one by one
         if axis is None or spec.chunks is not None or few or axis == order[-1]:
             continue
         unit = units[axis]

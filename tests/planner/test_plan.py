@@ -749,6 +749,18 @@ def test_files_that_lie_differently_are_both_moved_in_runs() -> None:
     assert tight.memory.total <= 100_000
 
 
+def test_a_small_result_in_memory_that_lies_differently_does_not_cut_what_is_read_into_short_runs() -> None:
+    shape = (500, 500, 600)
+    fortran = spec(shape, order=(2, 1, 0), storage=IN_MEMORY)
+    op = replace(nest([shape]), outputs=(Output((Along(1), Along(2))),))
+    machine = replace(GPU, staged=False, lanes=2, cache=1 << 19)
+    inside = make_plan(op, [fortran], [spec(shape[1:], storage=IN_MEMORY)], machine, 100_000_000)
+    assert inside.block[:2] == (500, 500)  # what follows in memory
+    assert inside.block[2] < 600
+    in_file = make_plan(op, [fortran], [spec(shape[1:])], machine, 100_000_000)
+    assert in_file.block[2] == 600
+
+
 def halo(shape: Shape, boundary: Boundary = "nearest") -> LoopNest:
     """A stencil of depth 1."""
     axes = tuple(range(len(shape)))
