@@ -58,3 +58,13 @@ def median_seconds(run: Contender, repeats: int = 3, *, warm: bool = True) -> fl
     if warm:
         run()
     return statistics.median(seconds_of(run)[0] for _ in range(repeats))
+
+
+def core_seconds(run: Contender, repeats: int = 3) -> float:
+    """Median of the seconds of work of all cores together: more than the run's where a library shares its work out."""
+    took = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        run()
+        took.append(time.process_time() - begin)
+    return statistics.median(took)

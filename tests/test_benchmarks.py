@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from benchmarks import report
 from benchmarks.__main__ import main
 from benchmarks.cases import ROWS, STANDARD
+from benchmarks.cases.operations import lines
 from benchmarks.cases.remote import REQUESTS
 from benchmarks.harness import Found
+from benchmarks.timing import core_seconds
 from chunkflow.planner.codec_threads import FETCHERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -167,3 +170,25 @@ def test_a_report_replaces_its_own_rows_only(tmp_path: Path) -> None:
 
 def test_the_slow_server_s_limit_is_what_chunkflow_asks_for_at_a_time() -> None:
     assert REQUESTS == FETCHERS
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.zeros((8, 64), "f4"), 2048),
+        (np.zeros((8, 64), "f4", order="F"), 2048),
+        (np.zeros((8, 64), "f4")[::-1, ::2], 2048),  # every other column: whole lines all the same
+        (np.zeros((8, 64), "f4")[:, :20], 8 * 128),
+        (np.zeros((8, 64), "f4")[:, :4], 8 * 64),
+        (np.zeros((8, 64), "f4")[:, ::32], 16 * 64),
+        (np.zeros((8, 64), "f4")[:, None, :], 2048),
+    ],
+)
+def test_the_limit_of_memory_counts_whole_lines(array: np.ndarray, expected: int) -> None:
+    assert lines(array) == expected
+
+
+def test_work_of_all_cores_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 2.0, 5.0, 6.0, 7.0, 10.0])
+    monkeypatch.setattr("time.process_time", lambda: next(times))
+    assert core_seconds(lambda: None, 3) == 2.0

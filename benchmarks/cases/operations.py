@@ -1,7 +1,8 @@
 """Every kind of operation beside its roofline, by data in memory: what bounds it at least, measured in the same run.
 
 An operation must move its arrays and its result over the link, or through memory, and compute as long as the kernel
-does with all in device memory; on the CPU, as long as NumPy does, shared out to all cores. The slowest is the limit.
+does with all in device memory; on the CPU, as long as cores work in NumPy, shared out to all of them. The slowest is
+the limit. Memory gives whole lines of the cache, whatever is wanted of them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import chunkflow as cf
 from benchmarks.beside import CUPY, DASK, NUMPY, alike, computed, dask_array, each, on_host
 from benchmarks.case import OURS, Bench, Case, Goal
 from benchmarks.probe import installed
-from benchmarks.timing import median_seconds
+from benchmarks.timing import core_seconds, median_seconds
 from chunkflow.api.lazy.times_units import in_unit
 
 LABELS = 12
+LINE = 64  # bytes of a line of the cache
 KERNEL = np.hanning(9).astype("f4")
 
 
@@ -329,7 +331,6 @@ def _case(bench: Bench, name: str, operation: Operation, arrays: list[np.ndarray
         return found
 
     expected = on_host(in_core())
-    seconds = median_seconds(in_core, 2, warm=False)
     read, written = sum(array.nbytes for array in arrays), expected.nbytes
     out = np.empty_like(expected) if written > 1 << 20 else None
     budget = cf.Budget(bench.budget)
@@ -358,8 +359,13 @@ def _case(bench: Bench, name: str, operation: Operation, arrays: list[np.ndarray
     def check(_: str, got: Any) -> None:
         alike(on_host(each(got)[0]), expected, operation.tolerance)
 
-    core = (CUPY, seconds) if bench.is_gpu else ("NumPy, shared out to all cores", seconds / cores)
-    label, least = max(_moving(bench, read, written), core, key=lambda bound: bound[1])
+    if bench.is_gpu:
+        bounds = [_moving(bench, read, written), (CUPY, median_seconds(in_core, 2, warm=False))]
+    else:
+        moved = max(sum(map(lines, arrays)), written)
+        work = core_seconds(in_core, 2)
+        bounds = [("memory", moved / 1e9 / _copied(bench)), ("NumPy, shared out to all cores", work / cores)]
+    label, least = max(bounds, key=lambda bound: bound[1])
     amount = (read + written) / 1e9
     what = f"{name}: {', '.join(f'{a.dtype} {a.shape}' for a in arrays)} in memory"
     return Case(
@@ -371,18 +377,28 @@ def _case(bench: Bench, name: str, operation: Operation, arrays: list[np.ndarray
 
 
 def _moving(bench: Bench, read: int, written: int) -> tuple[str, float]:
-    """What bounds the movement of so many bytes, and for how many seconds at least."""
-    if not bench.is_gpu:
-        return "memory", max(read, written) / 1e9 / float(bench.once("memory", _copied))
+    """What bounds the movement of so many bytes over the link, and for how many seconds at least."""
     if written < read / 8:
         return "link", read / 1e9 / bench.link
     return "link, both ways", max(read, written) / 1e9 / bench.both
 
 
-def _copied() -> float:
-    """GB/s of copies in memory by all cores."""
+def lines(array: np.ndarray) -> int:
+    """Bytes of the cache's lines that hold an array's elements, at least."""
+    run, runs = array.itemsize, 1
+    sides = [(abs(step), side) for step, side in zip(array.strides, array.shape, strict=True) if side > 1]
+    for step, side in sorted(sides):
+        if step < run + LINE:  # no line between is left out
+            run += step * (side - 1)
+        else:
+            runs *= side
+    return runs * -(-run // LINE) * LINE
+
+
+def _copied(bench: Bench) -> float:
+    """GB/s of copies in memory by all cores, measured beside each case: others who use the machine change it most."""
     cores = len(os.sched_getaffinity(0))
-    there, back = np.ones((2, cores, 1 << 26), np.uint8)
+    there, back = bench.once("copied", lambda: np.ones((2, cores, 1 << 26), np.uint8))
     with ThreadPoolExecutor(cores) as pool:
-        seconds = median_seconds(lambda: list(pool.map(np.copyto, back, there)), 5)
-    return there.nbytes / seconds / 1e9
+        seconds = median_seconds(lambda: list(pool.map(np.copyto, back, there)))
+    return float(there.nbytes / seconds / 1e9)
