@@ -50,7 +50,8 @@ class Case:
     slower than it, that one is the limit. Contenders take turns in `groups`,
     by default all in one; where groups are given, the device memory of each contender is watched. `watch` makes the
     uncounted runs instead, and may fill `columns` (head of the column, name of the contender). `apart` is for memory
-    that is measured in a process of its own for each contender. `explain` says more for ``--profile``.
+    that is measured in a process of its own for each contender. `explain` says more for ``--profile``. `reason` says
+    why the goal may be missed, by a profile; the page of results has it where less than the goal's share was reached.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Case:
     columns: dict[str, dict[str, str]] = field(default_factory=dict)
     apart: bool = False
     explain: Callable[[], str] | None = None
+    reason: str = ""
 
 
 @dataclass

@@ -39,6 +39,7 @@ class Found:
     modelled: float | None  # seconds that they took for each one predicted
     ours: str
     columns: dict[str, dict[str, str]]
+    reason: str = ""  # of a case that is below its goal, on whatever device
 
     @property
     def rate(self) -> float:
@@ -99,10 +100,11 @@ def measure(case: Case, bench: Bench, *, stages: bool, memory: bool, file: str) 
         goal, met = str(case.goal), case.goal.met(ours, rate)
     elif beside := [rates[name] for name in DASK if name in rates]:
         goal, met = "dask", ours >= beside[0]
+    short = case.goal is not None and rate is not None and not case.goal.met(ours, rate)
     return Found(
         *(case.name, case.what, case.unit, limit, rate, goal, met, seconds, rates),
         *(statistics.median(a.report.efficiency for a in analyses) if analyses else None,),
-        *(_modelled(analyses) if analyses else None, case.ours, columns),
+        *(_modelled(analyses) if analyses else None, case.ours, columns, case.reason if short else ""),
     )
 
 

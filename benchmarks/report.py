@@ -95,6 +95,7 @@ def kept_row(f: Found, run: int) -> dict[str, Any]:
         "peers": {name: ratio for name, ratio in f.peers.items() if name != f.limit},
         "memory": memory_of(f),
         "run": run,
+        **({"reason": f.reason} if f.reason else {}),
     }
 
 
@@ -136,6 +137,9 @@ def device_table(kept: Mapping[str, Any]) -> str:
         families.setdefault(re.sub(r", axis \d$", ", each axis", name), {})[name] = row
     head = ["case", "seen", "limit", "share", "goal", "peers", "run"]
     lines = [table(kept["device"], [page_row(*named) for named in families.items()], head, 2)]
+    reasons = [f"- {name}: {row['reason']}" for name, row in kept["cases"].items() if "reason" in row]
+    if reasons:
+        lines.append("\n".join(["What keeps rows from their goals, by profiles:", "", *reasons, ""]))
     machines: dict[str, list[str]] = {}
     for i, run in enumerate(kept["runs"]):
         date, _, what = run["machine"].partition("; ")

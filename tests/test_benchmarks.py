@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,10 +16,11 @@ import pytest
 
 from benchmarks import report
 from benchmarks.__main__ import main
+from benchmarks.case import OURS, Bench, Case, Goal
 from benchmarks.cases import ROWS, STANDARD
 from benchmarks.cases.operations import lines
 from benchmarks.cases.remote import REQUESTS
-from benchmarks.harness import Found
+from benchmarks.harness import Found, measure
 from benchmarks.timing import core_seconds
 from chunkflow.planner.codec_threads import FETCHERS
 
@@ -191,4 +192,24 @@ def test_the_limit_of_memory_counts_whole_lines(array: np.ndarray, expected: int
 def test_work_of_all_cores_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 2.0, 5.0, 6.0, 7.0, 10.0])
     monkeypatch.setattr("time.process_time", lambda: next(times))
-    assert core_seconds(lambda: None, 3) == 2.0
+    assert core_seconds(lambda: None, 3) == 1.0
+
+
+def test_the_page_says_why_a_goal_is_missed(tmp_path: Path) -> None:
+    kept, page = tmp_path / "results", tmp_path / "page.md"
+    ran = {"machine": "2026-01-01; a machine", "commit": "abc", "command": "run"}
+    short = replace(found("sum", 7.0), reason="half of the time goes elsewhere")
+    report.write("A device", [short, found("map", 9.1)], ran, kept, page)
+    reasons = (
+        "What keeps rows from their goals, by profiles:\n\n- sum: half of the time goes elsewhere\n\na machine: a:"
+    )
+    assert reasons in page.read_text()
+    report.write("A device", [found("sum", 9.5)], ran, kept, page)
+    assert "What keeps" not in page.read_text()
+
+
+@pytest.mark.parametrize(("share", "reason"), [(2.0, "why"), (0.0, "")])
+def test_a_reason_is_kept_of_a_case_below_its_goal(tmp_path: Path, share: float, reason: str) -> None:
+    bench = Bench(tmp_path, "cpu", 0.001, repeats=1)
+    case = Case("a", "b", 1.0, {OURS: lambda: None}, lambda *_: None, (OURS, None), Goal(share), reason="why")
+    assert measure(case, bench, stages=False, memory=False, file="").reason == reason
