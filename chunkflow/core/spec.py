@@ -78,6 +78,10 @@ class Storage:
         Memory that coding a chunk takes, in decoded chunks: encoded, decoded and in between.
     beside : int
         Bytes of memory that reading or writing a region takes besides, however large it is.
+    pieces : int
+        Chunks of the store that are decoded for one of `chunks`: those of a view that has few elements of each.
+    decoded : float
+        Bytes that are decoded for each byte of `chunks`.
     raw : bool
         Whether chunks are stored unencoded.
     separate : bool
@@ -101,6 +105,8 @@ class Storage:
     sharded: bool = False
     copies: float = 3.0
     beside: int = 0
+    pieces: int = 1
+    decoded: float = 1.0
     raw: bool = False
     separate: bool = False
     parted: bool = False

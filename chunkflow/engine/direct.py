@@ -24,8 +24,9 @@ from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping
-from chunkflow.stores.protocol import Sink, Source
+from chunkflow.stores.protocol import Sink, Source, keep_chunks
 from chunkflow.system.thread_pool import in_threads
 
 
@@ -74,6 +75,9 @@ class DirectFeeder:
         self._fleeting = [
             cut.units is not None and not alone and own for cut, own in zip(plan.cuts_in, self._private, strict=True)
         ]
+        self._chunks = [DecodedChunks(1) for _ in plan.kept]
+        for i, chunks in zip(sorted(plan.kept), self._chunks, strict=True):
+            keep_chunks(sources[i], chunks)
         self._buffers: list[list[DeviceBuffer]] = [
             [] if spec.storage.in_memory and not plan.op.operands[i].padded else device_buffers(plan, device, i, 1)
             for i, spec in enumerate(plan.operands)
@@ -122,6 +126,8 @@ class DirectFeeder:
         """Give everything back. The computing lanes have finished."""
         for lane in self._lanes:
             lane.close()
+        for chunks in self._chunks:
+            chunks.clear()
         for buffer in itertools.chain.from_iterable(self._buffers):
             buffer.release(self._pool)
 

@@ -68,5 +68,6 @@ def plan_of(
         estimate=seconds,
         coders=coding.threads,
         resident=resident,
+        kept=candidate.kept,
         turns=turns,
     )

@@ -166,6 +166,22 @@ def keeps_chunks(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, dep
     return touched(spec, operand, grid.block, grid.extents) <= KEPT
 
 
+def finds_last(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape) -> bool:
+    """Whether each block begins in the chunk that the block before has read last: across their order they lie in one.
+
+    >>> from chunkflow.core.nest import nest
+    >>> x = ArraySpec("x", (8, 8), np.dtype("f4"), chunks=(4, 4))
+    >>> operand = nest([x.shape]).operands[0]
+    >>> [finds_last(x, operand, Grid(x.shape, block), (0, 1)) for block in ((2, 1), (4, 6), (8, 1))]
+    [True, True, False]
+    """
+    if spec.chunks is None or operand.halo:
+        return False
+    inner = walked_last(operand, grid, walk)
+    sides = zip(operand.axes, operand.shape(grid.block), spec.chunks, spec.shape, strict=True)
+    return all(axis == inner or chunk >= n or chunk % side == 0 for axis, side, chunk, n in sides)
+
+
 def touched(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape) -> int:
     """Chunks that a block touches, at most."""
     number = 1

@@ -83,7 +83,8 @@ class Plan(Printed):
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays; the while, tiles of a product take `turns`, block by block. Where it is slow for its blocks, the `remedy`
+    and stays; the while, tiles of a product take `turns`, block by block. Of an operand that is `kept` the next block
+    finds chunks that were decoded for the one before. Where it is slow for its blocks, the `remedy`
     says why, and what to do about it. Where chunks are read again since none fits, `whole` is the budget in which they
     do. Plans are made by the rates of the machine alone; where a few calls have shown more, `predicted` are the seconds
     that they let expect.
@@ -115,6 +116,7 @@ class Plan(Printed):
     notes: tuple[str, ...] = ()
     coders: int = 1
     resident: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
     turns: Interleave = ONE_BY_ONE
     remedy: str = ""
     whole: int | None = None

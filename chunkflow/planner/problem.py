@@ -12,7 +12,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.memory import own_objects
 from chunkflow.core.nest import NO_STRIPS, LoopNest, Strips
 from chunkflow.core.spec import ArraySpec
-from chunkflow.planner.decode_batch import batch_of, keeps_chunks
+from chunkflow.planner.decode_batch import batch_of, finds_last, keeps_chunks
 from chunkflow.planner.loop_order import best_walk, ending_with_chunks
 from chunkflow.planner.plan import private
 from chunkflow.planner.transfer_cut import cut_of, keeps_whole
@@ -97,9 +97,7 @@ class Candidate:
         self.batches = {i: batch_of(*arrays[i], block, op.extents, machine) for i in problem.unpacked}
         whole = [keeps_whole(s.chunks, o.axes, block, op.extents) for s, o in arrays]
         # Operands of whose decoded chunks the next blocks find theirs.
-        cut = [i for i, s in enumerate(specs) if machine.staged and s.storage.kept and not whole[i]]
-        kept = [i for i in cut if i not in self.batches and keeps_chunks(*arrays[i], self.grid, self.walk, depth)]
-        self.kept = frozenset(kept)
+        cut = [i for i, s in enumerate(specs) if s.storage.kept and not whole[i] and i not in self.batches]
         self.shapes_in, self.shapes_out = ([o.shape(block) for o in sides] for sides in (op.operands, op.outputs))
         of_operands = enumerate(zip(specs, self.shapes_in, whole, strict=True))
         self.cuts_in = tuple(
@@ -108,6 +106,15 @@ class Candidate:
         self.cuts_out = tuple(
             [cut_of(s, machine, n, strict=True, whole=True) for s, n in zip(outputs, self.shapes_out, strict=True)]
         )
+        if machine.staged:
+            kept = [i for i in cut if keeps_chunks(*arrays[i], self.grid, self.walk, depth)]
+        elif self.lanes == 1 and sum(c.units is not None for c in (*self.cuts_in, *self.cuts_out)) == 1:
+            # A single lane holds on to the memory in which it has decoded a chunk until it decodes the next one: that
+            # is counted all the time, where no other array needs it for its own chunks.
+            kept = [i for i in cut if finds_last(*arrays[i], self.grid, self.walk)]
+        else:
+            kept = []
+        self.kept = frozenset(kept)
         self.bytes_in, self.bytes_out = block_bytes(self.shapes_in, specs), block_bytes(self.shapes_out, outputs)
         self.held_bytes = sum(self.bytes_in) + sum(self.bytes_out)
         self.kept_bytes = op.holds(block)  # between blocks, by a lane

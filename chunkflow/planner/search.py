@@ -212,6 +212,7 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
     if fitting and min(plan.rereads for plan in fitting) > REREAD:
         parts = _sides_of_a_chunk(problem, sides)
         fitting += [p for way in ways for p in _candidates(way, parts) if p.estimate.seconds < sooner]
+        fitting += [p for p in _within_chunks(problem, sides, fitting) if p.estimate.seconds < sooner]
     for way, narrow in itertools.product(ways, _fewer_lines(problem, sides, fitting)):
         fitting += [plan for plan in _candidates(way, narrow) if plan.estimate.seconds < sooner]
     fitting += _looked_up(problem, sides)
@@ -467,6 +468,33 @@ def _sides_of_a_chunk(problem: PlanProblem, sides: _Sides) -> _Sides:
                 unit = sides.units[axis]
                 longest[axis] = min(longest[axis], max(chunk // unit, 1) * unit)
     return sides._replace(longest=longest)
+
+
+def _within_chunks(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -> Iterator[Plan]:
+    """Plans of somewhat smaller blocks, none of which begins in one chunk and ends in the next.
+
+    Where a single lane finds the chunk that was decoded for the block before, each is decoded once for all of these.
+    """
+    kept = [(s, o) for s, o in zip(problem.operands, problem.op.operands, strict=True) if s.storage.kept and s.chunks]
+    if problem.machine.staged or len(kept) != 1:
+        return
+    ((spec, operand),) = kept
+    chunk_of = {axis: chunk for axis, chunk in zip(operand.axes, spec.chunks or (), strict=True) if axis is not None}
+    found: set[Shape] = set()
+    for plan in fitting:
+        block = tuple(
+            [
+                max([n for n in range(unit, side + 1, unit) if chunk_of[a] % n == 0], default=side)
+                if a in chunk_of and side < chunk_of[a] and side < problem.op.extents[a]
+                else side
+                for a, (side, unit) in enumerate(zip(plan.block, sides.units, strict=True))
+            ]
+        )
+        if block not in found:
+            found.add(block)
+            plan = plan_of(problem, block, min(problem.machine.depths))
+            if plan.kept and plan.memory.total <= problem.budget:
+                yield plan
 
 
 def _columns(problem: PlanProblem, allowed: _Sides) -> Iterator[Plan]:

@@ -44,7 +44,8 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         given += wanted
         files += 0 if spec.storage.in_memory or spec.storage.remote else taken
         if spec.chunks:
-            chunks += (1 + spec.storage.sharded) * touched / (math.prod(spec.chunks) * spec.dtype.itemsize)
+            number = touched / (math.prod(spec.chunks) * spec.dtype.itemsize) * spec.storage.pieces
+            chunks += (1 + spec.storage.sharded) * number
         if i in candidate.batches:  # how much shorter encoded chunks are is unknown before they are read
             upload += touched
             unpacking += loads * candidate.batches[i].seconds
@@ -53,9 +54,9 @@ def loaded(candidate: Candidate) -> LoadedBytes:
             upload += touched
             continue
         upload += wanted
-        if not spec.storage.raw:
+        if not spec.storage.raw or spec.storage.decoded > 1:
             known = problem.machine.decoding(spec.storage.codec)
-            decode += math.ceil(touched / (known.host if known else 1))
+            decode += math.ceil(touched * spec.storage.decoded / (known.host if known else 1))
     return LoadedBytes(read, files, given, upload, decode, chunks, unpacking)
 
 

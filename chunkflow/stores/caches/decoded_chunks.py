@@ -1,6 +1,7 @@
 """Cache of large decoded chunks, for blocks that read parts of them: each chunk is decoded once while it is in use.
 
-Blocks may be smaller than such a chunk. The host's memory that is taken is in no budget, which is the device's there.
+Blocks may be smaller than such a chunk. Beside a GPU the host's memory that is taken is in no budget, which is the
+device's there. On the CPU a single chunk is kept, in the memory in which plans have counted that it is decoded.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def is_large(nbytes: int) -> bool:
 
 
 class DecodedChunks:
-    """The chunks of an operand that were decoded last, by their sources and indices."""
+    """The chunks of an operand that were decoded last, so many at most, by their sources and indices."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, most: int = KEPT) -> None:
+        self._most, self._lock = most, threading.Lock()
         self._chunks: dict[Shape, _Chunk] = {}
 
     def get(self, index: tuple[int, ...], decode: Callable[[], np.ndarray]) -> np.ndarray:
@@ -37,7 +38,7 @@ class DecodedChunks:
         with self._lock:
             chunk = self._chunks.pop(index, None) or _Chunk()
             self._chunks[index] = chunk  # the latest last
-            while len(self._chunks) > KEPT:
+            while len(self._chunks) > self._most:
                 del self._chunks[next(iter(self._chunks))]
         with chunk.lock:
             if chunk.array is None:

@@ -24,7 +24,7 @@ from chunkflow.errors import ArgumentTypeError, WriteError
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.foreign.generic import GenericTarget
 from chunkflow.stores.protocol import Source, Target, Unviewed
-from chunkflow.stores.views.taken import Some
+from chunkflow.stores.views.taken import Some, decoding
 
 SEGMENT = 64
 """Bytes of bits for which is kept how many are set before."""
@@ -263,7 +263,8 @@ def marked_spec(spec: ArraySpec, marks: Marks, at: int) -> ArraySpec:
     chunks.insert(at, row)
     decoded = math.prod(sides) * spec.dtype.itemsize
     copies = (spec.storage.copies + 1) * decoded / (math.prod(chunks) * spec.dtype.itemsize)
-    return replace(moved.with_storage(copies=copies), chunks=tuple(chunks))
+    pieces = math.prod(count(spec.shape[a], sides[a]) for a in axes[1:])
+    return replace(decoding(moved.with_storage(copies=copies), spec, chunks, pieces), chunks=tuple(chunks))
 
 
 class MarkedSource(Some):

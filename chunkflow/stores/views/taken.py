@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, whole
+from chunkflow.core.grid import Region, Shape, count, fit, regions, shape_of, whole
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
@@ -59,7 +59,14 @@ def taken_spec(spec: ArraySpec, places: Places) -> ArraySpec:
         for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
     )
     each = sum(side for p, side in zip(places, sides, strict=True) if p is not None)
-    return replace(_moved(spec, _copies(spec, sides, each)), shape=shape, chunks=sides)
+    # A block of places that are not sorted may have some of each chunk.
+    pieces = math.prod(
+        _touched(p, chunk, n)
+        for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
+        if p is not None and not _is_sorted(p)
+    )
+    moved = decoding(_moved(spec, _copies(spec, sides, each)), spec, sides, pieces)
+    return replace(moved, shape=shape, chunks=sides)
 
 
 def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: int) -> ArraySpec:
@@ -71,10 +78,18 @@ def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: i
     if spec.chunks is None:
         return replace(_moved(spec, spec.storage.copies), shape=tuple(shape), order=order)
     sides = [max(1, min(spec.chunks[a], spec.shape[a])) for a in kept]
-    share = _share(points.shape[1], _touched_at(points, spec, axes))
+    touched, first = _touched_at(points, spec, axes), points[0]
+    # Where points follow one another along their first axis, as those of a mask do, a block has them of many chunks
+    # that lie beside one another: these are read once if no block ends among them.
+    rows = _touched(first, spec.chunks[axes[0]], spec.shape[axes[0]]) if _is_sorted(first) else touched
+    decoded = math.prod(map(min, spec.chunks, spec.shape)) * spec.dtype.itemsize
+    # What sorts them is counted for all points of a row, and had better stay little beside a chunk.
+    most = max(STRIP, decoded // 8) // POINT
+    share = min(_share(points.shape[1], rows), max(most, _share(points.shape[1], touched)))
     sides.insert(at, share)
     copies = _copies(spec, sides, share * POINT // PLACE)
-    return replace(_moved(spec, copies), shape=tuple(shape), chunks=tuple(sides), order=order)
+    moved = decoding(_moved(spec, copies), spec, sides, _share(touched, rows))
+    return replace(moved, shape=tuple(shape), chunks=tuple(sides), order=order)
 
 
 def _touched(places: np.ndarray, chunk: int, n: int) -> int:
@@ -93,8 +108,8 @@ def _touched_at(points: np.ndarray, spec: ArraySpec, axes: Sequence[int]) -> int
 
     def chunks(some: np.ndarray) -> np.ndarray:
         found = np.zeros(some.shape[1], np.int64)
-        for own, side, count in zip(some, sides, counts, strict=True):
-            found = found * count + own // side
+        for own, side, number in zip(some, sides, counts, strict=True):
+            found = found * number + own // side
         return found
 
     number, total = points.shape[1], math.prod(counts)
@@ -117,6 +132,19 @@ def _copies(spec: ArraySpec, sides: Sequence[int], places: int) -> float:
     decoded = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True))
     beside = PLACE * places / (math.prod(sides) * spec.dtype.itemsize)
     return (spec.storage.copies + 1) * decoded / math.prod(sides) + 1 + beside
+
+
+def decoding(view: ArraySpec, spec: ArraySpec, sides: Sequence[int], pieces: int) -> ArraySpec:
+    """The spec of a view of a source with chunks, of which so many are decoded for a box with these sides."""
+    assert spec.chunks is not None
+    decoded = pieces * math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True))
+    if spec.storage.parted:
+        return view
+    return view.with_storage(
+        pieces=pieces * spec.storage.pieces,
+        decoded=spec.storage.decoded * decoded / math.prod(sides),
+        kept=pieces == 1 and spec.storage.kept,  # else others come in between
+    )
 
 
 def _moved(spec: ArraySpec, copies: float) -> ArraySpec:
@@ -363,8 +391,9 @@ class PointsSource(Some):
                 into = (which, *(run.into for run in runs))
                 place[into] = np.moveaxis(strip, axes, range(len(axes)))[tuple(own - low[:, None])]
 
-        # The memory of a block of points counts a decoded chunk for each of its chunks.
-        in_threads(fill, list(itertools.pairwise(ends)), cores() if spec.chunks is not None else 1)
+        # The memory of a block of points counts a decoded chunk for each box with the sides of the spec's chunks.
+        counted = 1 if spec.chunks is None else count(points.shape[1], self.spec.chunks[self._at])
+        in_threads(fill, list(itertools.pairwise(ends)), min(cores(), counted))
 
 
 def _step(shape: Shape, strides: Shape) -> int | None:
