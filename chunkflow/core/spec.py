@@ -78,6 +78,9 @@ class Storage:
         Memory that coding a chunk takes, in decoded chunks: encoded, decoded and in between.
     beside : int
         Bytes of memory that reading or writing a region takes besides, however large it is.
+    asking : float
+        Seconds that a read takes whatever its bytes: of each chunk, or of each block where there are none. They are
+        known by the kind of source, and not measured, so that plans are the same each time.
     pieces : int
         Chunks of the store that are decoded for one of `chunks`: those of a view that has few elements of each.
     decoded : float
@@ -105,6 +108,7 @@ class Storage:
     sharded: bool = False
     copies: float = 3.0
     beside: int = 0
+    asking: float = 0.0
     pieces: int = 1
     decoded: float = 1.0
     raw: bool = False

@@ -252,8 +252,10 @@ def _plan(
             "strips": declared.strips._replace(shared=math.prod(fixed.tile)),
         }
 
-    def work(outputs: list[ArraySpec], **others: Any) -> Callable[[int], Plan]:
-        return partial(make_plan, nest, stated.specs, outputs, machine, **known | others)
+    def work(
+        outputs: list[ArraySpec], specs: Sequence[ArraySpec] = stated.specs, **others: Any
+    ) -> Callable[[int], Plan]:
+        return partial(make_plan, nest, specs, outputs, machine, **known | others)
 
     def make(outputs: list[ArraySpec], limit: int = limit, **others: Any) -> Plan:
         return _planned(work(outputs, **others), limit, opened.lease)
@@ -272,9 +274,11 @@ def _plan(
             outputs = smaller
     if _suffers(plan) and not chunks_are_chosen(outputs, lengths, options):
         # Plans as if outputs had no chunks show what blocks suit the sources; chunks that are encoded need room too.
+        # They have no room to hold on to a chunk of a source.
+        specs = [spec.with_storage(kept=False) for spec in stated.specs]
         for room in ROOMS:
             with suppress(BudgetError, ArgumentError):
-                free = make(without_chunks(targets, outputs), int(limit * room))
+                free = make(without_chunks(targets, outputs), int(limit * room), specs=specs)
                 suiting, blocks = with_chunks_of(nest, targets, outputs, free.block)
                 other = work(suiting, block=blocks)(limit)
                 if other.estimate.seconds * WORTH <= plan.estimate.seconds:

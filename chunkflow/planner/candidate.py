@@ -44,7 +44,7 @@ def plan_of(
         ring.decoders if machine.staged else coding.decoders,
         coding.encoders,
         candidate.blocks * coding.waits * LATENCY,
-        load.chunks * machine.handling,
+        load.chunks * machine.handling + load.asking,
         load.unpacking,
         candidate.rows,
         ring.readers,

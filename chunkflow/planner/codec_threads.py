@@ -48,9 +48,12 @@ def best_coding(candidate: Candidate, free: int) -> Coding:
     remote = [n for n, _ in ways["fetch"] + ways["put"]]
     if remote:
         threads = max(threads, FETCHERS // lanes)
+    kept = [] if problem.coded == 1 else [problem.operands[i] for i in candidate.kept]
+    held = sum(math.ceil(_chunk(spec) * spec.storage.decoded) for spec in kept)
     found = Coding()
     for number in range(max(1, min(threads, max([n for n, _ in (*pieces_in, *pieces_out)], default=1))), 0, -1):
-        nbytes = rounded(sum(max([min(number, n) * size for n, size in way], default=0) for way in ways.values()))
+        coding = sum(max([min(number, n) * size for n, size in way], default=0) for way in ways.values())
+        nbytes = rounded(coding + held)
         waits = sum(-(-n // number) for n in remote)
         found = Coding(number, _busy(pieces_in, number), _busy(pieces_out, number), nbytes, waits)
         if lanes * nbytes <= free:
@@ -63,11 +66,16 @@ def _busy(pieces: Sequence[tuple[int, int]], threads: int) -> int:
     return max(1, min([threads, *(n for n, size in pieces if size)]))
 
 
+def _chunk(spec: ArraySpec) -> int:
+    """Bytes of a decoded chunk that is read or written whole."""
+    return math.prod(map(min, spec.chunks or (), spec.shape)) * spec.dtype.itemsize
+
+
 def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
     """Number of pieces of a block, and bytes that coding one takes: none for an array without chunks."""
     if cut.units is None:
         return 1, 0
     item = spec.dtype.itemsize
-    chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
+    chunk = _chunk(spec) // item
     number = math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
     return number, math.ceil(spec.storage.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)

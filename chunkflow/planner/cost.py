@@ -53,8 +53,9 @@ class Traffic:
 class Estimate:
     """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage.
 
-    `handed` are those of the first that blocks cost besides, however small they are. `coding` are those in which
-    chunks are found and decoded, of the stage that reads, and `finding` those of them in which they are found.
+    `handed` are those of the first that blocks cost besides, however small they are. `asking` are those of the first in
+    which sources are asked for elements and nothing comes yet, taken as if nothing hid them. `coding` are those in
+    which chunks are found and decoded, of the stage that reads, and `finding` those of them in which they are found.
     """
 
     seconds: float
@@ -63,6 +64,7 @@ class Estimate:
     handed: float = 0.0
     coding: float = 0.0
     finding: float = 0.0
+    asking: float = 0.0
 
     @property
     def bound_by(self) -> str:
@@ -128,7 +130,7 @@ def estimate(
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         seconds = total / lanes * ragged(rows, lanes) + handed
-        return Estimate(seconds, stages, seconds, handed, coding, finding)
+        return Estimate(seconds, stages, seconds, handed, coding, finding, (waits + finding) / lanes)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:
         shares["read"] = shares["upload"] = traffic.first / traffic.upload
@@ -141,7 +143,8 @@ def estimate(
     slots = max(depth, 2) if unpacking else depth
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     handed = blocks * (PANEL if work else machine.overhead)
-    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed, handed, coding, finding)
+    whole, best = min(total, hidden) + handed, min(total, overlapped) + handed
+    return Estimate(whole, stages, best, handed, coding, finding, waits + finding)
 
 
 def written(machine: Machine, traffic: Traffic, lanes: int) -> float:

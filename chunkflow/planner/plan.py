@@ -34,6 +34,9 @@ AGAIN, MUCH = 8, 1 << 30
 """How often elements are read, and bytes that are read in all, from which on they are said to be read too often, where
 reading bounds the run."""
 
+LONG = 5.0
+"""Seconds of the predicted time, and more than `MOSTLY` of it, from which on sources are said to be asked too often."""
+
 CUT = 1.2
 """Bytes of chunks that are read, for each byte that blocks are given of them, from which on that is said."""
 
@@ -144,13 +147,18 @@ class Plan(Printed):
         return bound and self.bytes_in >= MUCH and self.rereads >= AGAIN
 
     @property
+    def is_asked_often(self) -> bool:
+        """Whether most of the time goes by in asking sources for so few elements at a time."""
+        return self.estimate.asking >= LONG and self.estimate.asking > MOSTLY * self.estimate.seconds
+
+    @property
     def is_slow(self) -> bool:
         """Whether it is slow for its blocks."""
-        return self.is_crumbs or self.is_read_again
+        return self.is_crumbs or self.is_read_again or self.is_asked_often
 
     @property
     def warning(self) -> str:
-        """What is said of a slow plan before it is run: of crumbs, or of what is read again; nothing of other plans."""
+        """What is said of a slow plan before it is run: of crumbs, reads again or slow reads; nothing of others."""
         if self.is_crumbs:
             return (
                 f"{len(self.grid):,} blocks of {self.block}: handling them is most of the "
@@ -160,6 +168,12 @@ class Plan(Printed):
             return (
                 f"{len(self.grid):,} blocks of {self.block} read elements {self.rereads:,.0f} times, "
                 f"{format_bytes(self.bytes_in)} in all, since {self.remedy}"
+            )
+        if self.is_asked_often and self.remedy:
+            return (
+                f"{len(self.grid):,} blocks of {self.block}: asking sources for parts of them, each of which takes "
+                f"long however small it is, is most of the {self.estimate.seconds:.3g} s that the run is predicted to "
+                f"take, since {self.remedy}"
             )
         return ""
 

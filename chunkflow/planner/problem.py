@@ -30,7 +30,8 @@ class PlanProblem:
     """What stays the same while block shapes are tried: what `chunkflow.planner.search.make_plan` is given, and more.
 
     The kernel may be called on parts of a block along the axes `tiled`, and `order` has all axes from the slowest to
-    the fastest varying. The device decodes the chunks of the operands `unpacked`.
+    the fastest varying. The device decodes the chunks of the operands `unpacked`. With `holds` a lane may hold on to a
+    decoded chunk in memory of its own, beside that in which it codes the chunks of other arrays.
     """
 
     op: LoopNest
@@ -44,6 +45,12 @@ class PlanProblem:
     order: Shape
     strips: Strips = NO_STRIPS
     unpacked: frozenset[int] = frozenset()
+    holds: bool = False
+
+    @property
+    def coded(self) -> int:
+        """Arrays with chunks."""
+        return sum(spec.chunks is not None for spec in (*self.operands, *self.outputs))
 
     @property
     def aside(self) -> int:
@@ -108,9 +115,9 @@ class Candidate:
         )
         if machine.staged:
             kept = [i for i in cut if keeps_chunks(*arrays[i], self.grid, self.walk, depth)]
-        elif self.lanes == 1 and sum(c.units is not None for c in (*self.cuts_in, *self.cuts_out)) == 1:
+        elif self.lanes == 1 and (problem.coded == 1 or problem.holds):
             # A single lane holds on to the memory in which it has decoded a chunk until it decodes the next one: that
-            # is counted all the time, where no other array needs it for its own chunks.
+            # is counted all the time anyway, unless another array needs it for its own chunks.
             kept = [i for i in cut if finds_last(*arrays[i], self.grid, self.walk)]
         else:
             kept = []

@@ -212,7 +212,8 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
     if fitting and min(plan.rereads for plan in fitting) > REREAD:
         parts = _sides_of_a_chunk(problem, sides)
         fitting += [p for way in ways for p in _candidates(way, parts) if p.estimate.seconds < sooner]
-        fitting += [p for p in _within_chunks(problem, sides, fitting) if p.estimate.seconds < sooner]
+        within = [p for way in ways for p in _within_chunks(way.problem, sides, fitting)]
+        fitting += [p for p in within if p.estimate.seconds < sooner]
     for way, narrow in itertools.product(ways, _fewer_lines(problem, sides, fitting)):
         fitting += [plan for plan in _candidates(way, narrow) if plan.estimate.seconds < sooner]
     fitting += _looked_up(problem, sides)
@@ -296,9 +297,12 @@ def _with_whole_chunks(chosen: Plan, problem: PlanProblem, sides: _Sides) -> Pla
 
 
 def _ways(problem: PlanProblem) -> list[PlanProblem]:
-    """Chunks decoded by the host, or those that the device can decode by it."""
+    """Chunks decoded by the host, or those that the device can decode by it; or held by a lane in memory of its own."""
     able = frozenset(i for i, spec in enumerate(problem.operands) if decoding(spec, problem.machine) is not None)
-    return [problem, *([replace(problem, unpacked=able)] if able and not problem.op.is_product else [])]
+    ways = [problem, *([replace(problem, unpacked=able)] if able and not problem.op.is_product else [])]
+    if not problem.machine.staged and problem.coded > 1 and any(s.storage.kept for s in problem.operands):
+        ways.append(replace(problem, holds=True))
+    return ways
 
 
 def _least(problem: PlanProblem, block: Shape) -> int:

@@ -16,8 +16,8 @@ class LoadedBytes(NamedTuple):
     """Bytes of a run's operands that are read, that are uploaded, and that the host decodes (as an ordinary codec's).
 
     Of those that are read `files` come from files of this machine, and `given` are those of the elements that blocks
-    get. `chunks` are those that are read; in a shard they count twice, as its index is searched for them. `unpacking`
-    are the seconds in which the device decodes.
+    get. `chunks` are those that are read; in a shard they count twice, as its index is searched for them. `asking` are
+    the seconds that reads take whatever their bytes. `unpacking` are the seconds in which the device decodes.
     """
 
     read: int
@@ -26,6 +26,7 @@ class LoadedBytes(NamedTuple):
     upload: int
     decode: int
     chunks: float
+    asking: float
     unpacking: float
 
 
@@ -33,7 +34,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
     """What loading a candidate's operands takes."""
     problem, grid, walk, depth = candidate.problem, candidate.grid, candidate.walk, candidate.depth
     read = files = given = upload = decode = 0
-    chunks = unpacking = 0.0
+    chunks = asking = unpacking = 0.0
     for i, (spec, operand) in enumerate(zip(problem.operands, candidate.op.operands, strict=True)):
         loads = candidate.loads[i]
         repeats = loads // max(operand.different(candidate.counts), 1) if candidate.blocks else 0
@@ -43,9 +44,12 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         read += taken
         given += wanted
         files += 0 if spec.storage.in_memory or spec.storage.remote else taken
-        if spec.chunks:
+        if spec.chunks is None:
+            asking += loads * spec.storage.asking
+        else:
             number = touched / (math.prod(spec.chunks) * spec.dtype.itemsize) * spec.storage.pieces
             chunks += (1 + spec.storage.sharded) * number
+            asking += number * spec.storage.asking
         if i in candidate.batches:  # how much shorter encoded chunks are is unknown before they are read
             upload += touched
             unpacking += loads * candidate.batches[i].seconds
@@ -57,7 +61,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         if not spec.storage.raw or spec.storage.decoded > 1:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(touched * spec.storage.decoded / (known.host if known else 1))
-    return LoadedBytes(read, files, given, upload, decode, chunks, unpacking)
+    return LoadedBytes(read, files, given, upload, decode, chunks, asking, unpacking)
 
 
 def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:

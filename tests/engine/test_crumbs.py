@@ -13,6 +13,8 @@ import pytest
 import zarr
 
 import chunkflow as cf
+from chunkflow.core.grid import Region
+from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import parse_bytes
 from chunkflow.errors import SlowRunWarning
 from chunkflow.planner import plan
@@ -70,12 +72,11 @@ def test_explain_says_it_and_does_not_warn() -> None:
 
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An array with chunks that no small budget holds, of which a megabyte is much."""
+    """An array with chunks that no small budget holds, nor keeps in shards, of which a megabyte is much."""
     monkeypatch.setattr(plan, "CRUMBS", 100_000)
     monkeypatch.setattr(plan, "MUCH", 1_000_000)
-    zarr.create_array(
-        tmp_path / "x.zarr", data=np.random.default_rng(0).random((200, 40, 40), "f4"), chunks=(50, 40, 40)
-    )
+    x, chunks = np.random.default_rng(0).random((200, 40, 40), "f4"), (50, 40, 40)
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=chunks, shards=chunks)
     return str(tmp_path / "x.zarr")
 
 
@@ -100,6 +101,58 @@ def test_little_that_is_read_again_is_no_slow_run(stored: str, monkeypatch: pyte
     assert not warned(lambda **options: cf.mean(stored, axis=0, **options), budget="750kB")
 
 
+class Asked:
+    """A source that takes 50 ms for each read, by what it says: nobody waits here."""
+
+    footprint = None
+
+    def __init__(self, asking: float = 0.05) -> None:
+        self.spec = ArraySpec("asked", (1000, 100), np.dtype("f8")).with_storage(asking=asking)
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        out[...] = np.arange(region[1].start, region[1].stop)
+
+    def view(self, region: Region) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def __chunkflow_source__(self) -> Asked:
+        return self
+
+
+def test_a_source_that_is_asked_too_often_says_what_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "CRUMBS", 100_000)
+    (message,) = warned(lambda **options: cf.mean(Asked(), **options), budget="6kB")
+    found = re.fullmatch(
+        r"([\d,]+) blocks of \([\d, ]+\): asking sources for parts of them, each of which takes long however small it "
+        r"is, is most of the (\S+) s that the run is predicted to take, since .* kB are left of the budget: "
+        r"raise budget= to (.+)",
+        message,
+    )
+    assert found is not None
+    assert float(found[2]) >= 0.05 * int(found[1].replace(",", ""))
+    assert not warned(lambda **options: cf.mean(Asked(), **options), budget=found[3])
+    assert not warned(lambda **options: cf.mean(Asked(0.0), **options), budget="6kB")
+    assert message in str(cf.explain(cf.mean, Asked(), budget="6kB", device="cpu"))
+
+
+def test_fewer_reads_are_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of few rows were read as if a hundred reads cost no more than one."""
+    quick, slow = (cf.explain(cf.mean, Asked(n), axis=0, budget="60kB", device="cpu") for n in (0.0, 0.05))
+    assert len(slow.grid) <= len(quick.grid)
+    assert slow.seconds == pytest.approx(0.05 * len(slow.grid), rel=0.1)
+
+
+def test_a_refusal_names_the_budget_that_asks_less_often_first() -> None:
+    message, smallest = refusal(Asked(), axis=0, budget=1)
+    assert f"at least {smallest} do, but slowly" in message
+    enough = re.search(r"raise budget= to (\d+)", message)
+    assert enough is not None
+    assert not cf.explain(cf.mean, Asked(), axis=0, budget=int(enough[1]), device="cpu").is_slow
+
+
 def test_the_docstring_and_the_page_name_the_bounds() -> None:
     for text in (
         SlowRunWarning.__doc__ or "",
@@ -108,6 +161,7 @@ def test_the_docstring_and_the_page_name_the_bounds() -> None:
         assert "100,000 blocks" in text
         assert f"{plan.AGAIN} times or more" in text
         assert f"{plan.MUCH >> 30} GiB" in text
+        assert f"{plan.LONG:.0f} s or more" in text
 
 
 def refusal(*args: Any, **options: Any) -> tuple[str, int]:

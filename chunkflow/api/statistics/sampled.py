@@ -47,7 +47,8 @@ class Intervals:
 def is_sampled(source: Source) -> bool:
     """Whether small regions anywhere in a source cost little: it is in memory, or of files without chunks."""
     specs = [source.spec, *(getattr(leaf, "spec", source.spec) for leaf in leaves([source]))]
-    return source.spec.size >= LEAST and not any(spec.chunks is not None or spec.storage.remote for spec in specs)
+    slow = any(spec.chunks is not None or spec.storage.remote or spec.storage.asking for spec in specs)
+    return source.spec.size >= LEAST and not slow
 
 
 def likely(

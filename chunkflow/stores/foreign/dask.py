@@ -12,6 +12,9 @@ from chunkflow.core.grid import Region
 from chunkflow.errors import ArgumentTypeError, ReadError
 from chunkflow.stores.foreign.generic import GenericSource
 
+ASKING = 2e-3
+"""Seconds that dask takes to cut a graph out and to schedule it (seen: 1 to 4 ms), whatever its blocks compute."""
+
 
 class DaskSource(GenericSource):
     """A dask array. As many blocks are computed at once as the run reads ahead. They share no intermediate results.
@@ -33,6 +36,7 @@ class DaskSource(GenericSource):
                 path=name,
             )
         super().__init__(array, name)
+        self.spec = self.spec.with_storage(asking=ASKING)
         self._lock, self._scheduler, self.footprint = nullcontext(), dask.base.get_scheduler(collections=[array]), None
 
     def _get(self, region: Region) -> Any:

@@ -5,6 +5,7 @@ Nothing here imports xarray: nobody can have a variable without having done so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -15,6 +16,13 @@ from chunkflow.stores.footprint import Scattered
 from chunkflow.stores.foreign.generic import GenericSource
 from chunkflow.stores.foreign.wrapped import chunks_of, decoding_of, instead_of, layers, place_of
 from chunkflow.stores.protocol import Source, guards_of
+
+ASKING = 2e-3
+"""Seconds that xarray takes to index a variable of a file, and its library to read (seen: 1 to 5 ms with h5netcdf)."""
+
+
+DECODED = 3e8
+"""Bytes per second at which libraries decode chunks in memory of their own."""
 
 
 def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
@@ -104,7 +112,7 @@ class StoredSource(GenericSource):
                 f"xarray.open_dataset({path!r}, chunks={{}}, chunked_array_type='chunkflow') keeps labels, after "
                 "importing chunkflow.xarray"
             )
-        self.spec = self.spec.with_storage(how=how, instead=instead)
+        self.spec = self.spec.with_storage(how=how, instead=instead, asking=ASKING)
         self._lock, self.how = nullcontext(), obj.how
         # Decoded, turned or sliced: never taken for the very array that lies behind.
         self.footprint = Scattered.of([None if behind is None else behind.footprint])
@@ -118,7 +126,9 @@ class WrappedSource(GenericSource):
         super().__init__(obj, place_of(obj))
         chunks = chunks_of(obj)
         how = "through xarray" + (f", which decodes chunks {chunks} in memory of its own" if chunks else "")
-        self.spec = self.spec.with_storage(how=_said(how, obj))
+        # Nobody keeps what is decoded for a read: the next one decodes the same chunk again.
+        decoding = math.prod(chunks or ()) * self.spec.dtype.itemsize / DECODED if chunks else 0.0
+        self.spec = self.spec.with_storage(how=_said(how, obj), asking=ASKING + decoding)
 
 
 def _said(how: str, array: Any) -> str:

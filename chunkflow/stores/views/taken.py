@@ -392,7 +392,7 @@ class PointsSource(Some):
                 place[into] = np.moveaxis(strip, axes, range(len(axes)))[tuple(own - low[:, None])]
 
         # The memory of a block of points counts a decoded chunk for each box with the sides of the spec's chunks.
-        counted = 1 if spec.chunks is None else count(points.shape[1], self.spec.chunks[self._at])
+        counted = 1 if self.spec.chunks is None else count(points.shape[1], self.spec.chunks[self._at])
         in_threads(fill, list(itertools.pairwise(ends)), min(cores(), counted))
 
 
