@@ -255,7 +255,11 @@ def _plan(
     def work(
         outputs: list[ArraySpec], specs: Sequence[ArraySpec] = stated.specs, **others: Any
     ) -> Callable[[int], Plan]:
-        return partial(make_plan, nest, specs, outputs, machine, **known | others)
+        def made(limit: int) -> Plan:
+            plan = make_plan(nest, specs, outputs, machine, limit, **known | others)
+            return replace(plan, times=declared.times)
+
+        return made
 
     def make(outputs: list[ArraySpec], limit: int = limit, **others: Any) -> Plan:
         return _planned(work(outputs, **others), limit, opened.lease)

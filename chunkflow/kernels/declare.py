@@ -57,6 +57,8 @@ class Declared:
         or one for each.
     is_copy : bool
         Whether the result is the first array, so that a new one is labelled as that is.
+    times : int
+        How many passes like this one the call makes, of which it is the first; 1 for the others.
     """
 
     nest: LoopNest
@@ -70,6 +72,7 @@ class Declared:
     each: tuple[tuple[int | None, ...], ...] = ()
     blocking: Blocking | None = None
     is_copy: bool = False
+    times: int = 1
 
     def held(self, state: Sequence[float]) -> tuple[float, ...]:
         """Bytes that a lane holds for each part, given the bytes of one partial result."""

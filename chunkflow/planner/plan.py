@@ -87,10 +87,10 @@ class Plan(Printed):
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
     and stays; the while, tiles of a product take `turns`, block by block. Of an operand that is `kept` the next block
-    finds chunks that were decoded for the one before. Where it is slow for its blocks, the `remedy`
-    says why, and what to do about it. Where chunks are read again since none fits, `whole` is the budget in which they
-    do. Plans are made by the rates of the machine alone; where a few calls have shown more, `predicted` are the seconds
-    that they let expect.
+    finds chunks that were decoded for the one before. Where it is slow for its blocks, the `remedy` says why, and what
+    to do about it. Where chunks are read again since none fits, `whole` is the budget in which they do. Of several
+    passes like it, so many `times`, it is the first. Plans are made by the rates of the machine alone; where a few
+    calls have shown more, `predicted` are the seconds that they let expect.
 
     Examples
     --------
@@ -123,6 +123,7 @@ class Plan(Printed):
     turns: Interleave = ONE_BY_ONE
     remedy: str = ""
     whole: int | None = None
+    times: int = 1
     predicted: float | None = None
 
     @cached_property
@@ -144,12 +145,13 @@ class Plan(Printed):
     def is_read_again(self) -> bool:
         """Whether so much is read so many times that the run takes several times as long as it need."""
         bound = self.estimate.bound_by in ("read", "upload")
-        return bound and self.bytes_in >= MUCH and self.rereads >= AGAIN
+        return bound and self.times * self.bytes_in >= MUCH and self.rereads >= AGAIN
 
     @property
     def is_asked_often(self) -> bool:
         """Whether most of the time goes by in asking sources for so few elements at a time."""
-        return self.estimate.asking >= LONG and self.estimate.asking > MOSTLY * self.estimate.seconds
+        asking = self.estimate.asking
+        return self.times * asking >= LONG and asking > MOSTLY * self.estimate.seconds
 
     @property
     def is_slow(self) -> bool:
@@ -164,16 +166,17 @@ class Plan(Printed):
                 f"{len(self.grid):,} blocks of {self.block}: handling them is most of the "
                 f"{self.estimate.seconds:.3g} s that the run is predicted to take, since {self.remedy}"
             )
+        each = f" in each of {self.times} passes" if self.times > 1 else ""
         if self.is_read_again and self.remedy:
             return (
                 f"{len(self.grid):,} blocks of {self.block} read elements {self.rereads:,.0f} times, "
-                f"{format_bytes(self.bytes_in)} in all, since {self.remedy}"
+                f"{format_bytes(self.bytes_in)}{each or ' in all'}, since {self.remedy}"
             )
         if self.is_asked_often and self.remedy:
             return (
                 f"{len(self.grid):,} blocks of {self.block}: asking sources for parts of them, each of which takes "
                 f"long however small it is, is most of the {self.estimate.seconds:.3g} s that the run is predicted to "
-                f"take, since {self.remedy}"
+                f"take{each}, since {self.remedy}"
             )
         return ""
 

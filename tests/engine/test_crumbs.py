@@ -96,6 +96,21 @@ def test_a_run_that_reads_the_same_chunks_again_and_again_says_what_would_do(sto
     assert cf.explain(cf.mean, stored, axis=0, budget=found[2], device="cpu").rereads < plan.AGAIN
 
 
+def test_passes_of_one_call_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A median along an axis finds a few bits in each of many passes, and none of them reads much by itself."""
+    zarr.create_array(tmp_path / "x.zarr", data=np.random.default_rng(0).random((2000, 200)), chunks=(20, 100))
+    monkeypatch.setattr(plan, "CRUMBS", 100_000)
+    asked = np.median(cf.open(tmp_path / "x.zarr"), axis=0)
+    first, *_ = cf.explain(asked, budget="70kB", device="cpu").plans
+    assert first.times > 1
+    assert first.rereads > plan.AGAIN
+    assert not first.warning
+    monkeypatch.setattr(plan, "MUCH", 2 * first.bytes_in)
+    first, *others = cf.explain(asked, budget="70kB", device="cpu").plans
+    assert f"MB in each of {first.times} passes, since 70.00 kB are left of the budget: raise" in first.warning
+    assert not any(later.warning for later in others)
+
+
 def test_little_that_is_read_again_is_no_slow_run(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "MUCH", 1 << 30)
     assert not warned(lambda **options: cf.mean(stored, axis=0, **options), budget="750kB")

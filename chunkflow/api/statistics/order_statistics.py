@@ -306,7 +306,9 @@ def order_statistics(
                 skips = None if begun else of_lines
                 kernel = Digits(axes, low + left - bits, bits, prefixes, within, skips, as_other)
                 # A trial sees the other half of the copies: sums and counts.
-                declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
+                # Of several lines each pass finds as many bits: those that gather what is left are of all elements.
+                times = 1 if begun or number == 1 else -(-left // bits)
+                declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2, times=times)
                 try:
                     found = execute(Request(declare, (x,), chosen))
                     break
@@ -433,10 +435,11 @@ def folded(
     copies: float,
     specs: Sequence[ArraySpec],
     args: tuple[Any, ...],
+    times: int = 1,
 ) -> Declared:
-    """Declare a fold over the axes that its results do not follow."""
+    """Declare a fold over the axes that its results do not follow, the first of so many."""
     strips = Strips(shared=kernel.strip)
-    return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
+    return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies, times=times)
 
 
 # -- Device and outputs --------------------------------------------------------------------------------------
