@@ -268,6 +268,16 @@ def test_dask_backed_arrays_are_read_by_slices() -> None:
     xr.testing.assert_allclose(got, dataset().air.mean("time"))
 
 
+def test_plans_know_that_a_read_through_xarray_takes_long() -> None:
+    """Blocks of few rows were read, as if a hundred reads cost no more than one."""
+    from chunkflow.stores.foreign.xarray import stored as in_store
+
+    x = xr.Variable(("a", "b"), in_store(np.ones((1000, 100))))
+    assert open_source(x).spec.storage.asking >= 1e-3
+    plan = cf.explain(cf.mean, x, axis=0, budget="100kB", device="cpu")
+    assert plan.estimate.asking >= 1e-3 * len(plan.grid)
+
+
 def test_labels_take_the_place_of_nothing_else() -> None:
     x = xr.DataArray(np.ones((2, 3)), dims=("a", "b"))
     labels = Labels((x, 1.0, None), {"chunks": 2}, by_axis=True)

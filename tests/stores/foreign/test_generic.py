@@ -110,3 +110,9 @@ def test_a_dtype_of_another_library_is_refused() -> None:
 
     with pytest.raises(ArgumentTypeError, match=r"Tensor.*torch\.float32"):
         open_source(Tensor())
+
+
+def test_plans_know_that_a_read_of_dasks_takes_long() -> None:
+    dask = pytest.importorskip("dask.array")
+    source = open_source(dask.ones((100, 100), chunks=50))
+    assert source.spec.storage.asking >= 1e-3
