@@ -152,8 +152,7 @@ class SlowRunWarning(UserWarning):
     - Elements are read 8 times or more, 1 GiB or more in all in the passes of a call, reading bounds the run, and a
       larger budget would do with less.
     - Sources are asked for parts of blocks so often that this takes 5 s or more, and more than half of the time, where
-      a larger budget would do with less: a read of an array of xarray's or dask's, or behind a URL, takes
-      milliseconds.
+      a larger budget would do with less: a read of an array of xarray's or dask's takes milliseconds.
 
     ``cf.explain`` does not warn: its text has the same as a note.
     """

@@ -54,7 +54,7 @@ class Estimate:
     """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage.
 
     `handed` are those of the first that blocks cost besides, however small they are. `asking` are those of the first in
-    which sources are asked for elements and nothing comes yet, taken as if nothing hid them. `coding` are those in
+    which sources are asked for elements and nothing comes yet, but for waits for servers, as if nothing hid them. `coding` are those in
     which chunks are found and decoded, of the stage that reads, and `finding` those of them in which they are found.
     """
 
@@ -130,7 +130,7 @@ def estimate(
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         seconds = total / lanes * ragged(rows, lanes) + handed
-        return Estimate(seconds, stages, seconds, handed, coding, finding, (waits + finding) / lanes)
+        return Estimate(seconds, stages, seconds, handed, coding, finding, finding / lanes)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:
         shares["read"] = shares["upload"] = traffic.first / traffic.upload
@@ -144,7 +144,7 @@ def estimate(
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     handed = blocks * (PANEL if work else machine.overhead)
     whole, best = min(total, hidden) + handed, min(total, overlapped) + handed
-    return Estimate(whole, stages, best, handed, coding, finding, waits + finding)
+    return Estimate(whole, stages, best, handed, coding, finding, finding)
 
 
 def written(machine: Machine, traffic: Traffic, lanes: int) -> float:
