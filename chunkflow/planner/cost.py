@@ -54,8 +54,9 @@ class Estimate:
     """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage.
 
     `handed` are those of the first that blocks cost besides, however small they are. `asking` are those of the first in
-    which sources are asked for elements and nothing comes yet, but for waits for servers, as if nothing hid them. `coding` are those in
-    which chunks are found and decoded, of the stage that reads, and `finding` those of them in which they are found.
+    which sources are asked for elements and nothing comes yet, as if nothing hid them; without waits for servers.
+    `coding` are those in which chunks are found and decoded, of the stage that reads, and `finding` those of them in
+    which they are found.
     """
 
     seconds: float
