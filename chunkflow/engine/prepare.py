@@ -46,10 +46,9 @@ from chunkflow.engine.trial import Trial, frugal_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
+from chunkflow.kernels.local import is_local
 from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
-from chunkflow.kernels.protocol import Kernel, Kind, SharedBlocks
-from chunkflow.kernels.subnest import SubNestKernel
-from chunkflow.kernels.users import users_function
+from chunkflow.kernels.protocol import Kernel, SharedBlocks
 from chunkflow.planner.plan import MOSTLY, Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
@@ -320,10 +319,8 @@ def _plan(
 
 def _is_apart(kernel: Kernel, nest: LoopNest, options: Options) -> bool:
     """Whether values of a function of the user's, which was tried, must be the same however blocks are cut."""
-    if kernel.kind is not Kind.MAP or kernel.wants or isinstance(kernel, SubNestKernel):
-        return False
     was_tried = options.dtype is None or options.workspace is None
-    return was_tried and (options.chunks is None or nest.has_halo) and users_function(kernel) is not None
+    return was_tried and (options.chunks is None or nest.has_halo) and is_local(kernel)
 
 
 def _name_chunks(

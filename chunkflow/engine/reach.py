@@ -9,24 +9,25 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Region, Shape, within
-from chunkflow.engine.trial import host_block
+from chunkflow.core.nest import LoopNest
+from chunkflow.engine.prepare import Prepared
+from chunkflow.engine.trial import read_block
 from chunkflow.errors import BlockEdgeWarning
-from chunkflow.kernels.protocol import trial
+from chunkflow.kernels.fusion.program import Call, Fused, Instruction
+from chunkflow.kernels.local import is_local_call
+from chunkflow.kernels.protocol import Kernel, KernelWrapper, trial
 from chunkflow.kernels.users import called
 from chunkflow.system import interrupts
 from chunkflow.system.users_line import users_line
-
-if TYPE_CHECKING:
-    from chunkflow.engine.prepare import Prepared
 
 SHARE = 0.01
 """Part of the range of all values by which one must change: filters whose tails are cut on purpose change by less."""
@@ -46,10 +47,10 @@ def warn_of_block_edges(run: Prepared) -> None:
         return
     found = None
     with suppress(Exception), run.device.attach(), run.pool.active(), np.errstate(all="ignore"):
-        found = _seen(_Probe.of(run, run.tried, cut))
+        found = next(filter(None, map(_seen, _probes(run, run.tried, cut))), None)
     if found is None:
         return
-    share, enough = found
+    probe, share, enough = found
     beyond = (
         "Give a much larger depth="
         if enough is None
@@ -60,12 +61,12 @@ def warn_of_block_edges(run: Prepared) -> None:
         if enough is None
         else f"Use map_overlap with depth={enough}, which hands each block its neighbours"
     )
-    has_halo = run.plan.op.has_halo
+    has_halo = probe.nest.has_halo
     said = (
-        f"values of {called(run.kernel)} near the borders of blocks depend on elements "
+        f"values of {called(probe.kernel)} near the borders of blocks depend on elements "
         f"{'beyond the depth' if has_halo else 'of other blocks'}: in a trial they changed by {share:.0%} of their "
-        f"range when such elements did. Blocks are cut along {'axis' if len(cut) == 1 else 'axes'} "
-        f"{', '.join(map(str, cut))}, so results depend on the budget. "
+        f"range when such elements did. Blocks are cut along {'axis' if len(probe.cut) == 1 else 'axes'} "
+        f"{', '.join(map(str, probe.cut))}, so results depend on the budget. "
         f"{beyond if has_halo else f'{others}; if blocks are meant to be computed by themselves, give their chunks='}"
     )
     warnings.warn(said, BlockEdgeWarning, stacklevel=users_line())
@@ -73,52 +74,97 @@ def warn_of_block_edges(run: Prepared) -> None:
 
 @dataclass(frozen=True)
 class _Probe:
-    """A small box at the corner of a run's arrays, and the `middle` of it along the axes that are `cut`."""
+    """A call of a kernel on a small box of its nest, whose `cut` axes are cut into blocks.
 
-    run: Prepared
+    `lies` has the axis that each dimension of its results follows; None where the nest has its outputs.
+    """
+
+    kernel: Kernel
+    nest: LoopNest
     box: Region
-    middle: Region
+    blocks: Sequence[Any]
     cut: tuple[int, ...]
-    blocks: tuple[np.ndarray, ...]
+    lies: tuple[int, ...] | None = None
 
-    @classmethod
-    def of(cls, run: Prepared, tried: Shape, cut: tuple[int, ...]) -> _Probe:
-        """A probe about as large as the block that was tried, which may be flat."""
-        nest = run.plan.op
-        sides = _sides(nest.extents, tried, cut, nest.whole)
-        box = grid.whole(sides)
-        middle = tuple([slice(n // 4, n - n // 4) if a in cut else slice(0, n) for a, n in enumerate(sides)])
-        pairs = zip(run.sources, nest.operands, strict=True)
-        return cls(run, box, middle, cut, tuple([host_block(s, replace(o, ahead=()), box) for s, o in pairs]))
+    @property
+    def middle(self) -> Region:
+        """The box without a quarter of it at each end of the cut axes."""
+        quarters = [(s.stop - s.start) // 4 if a in self.cut else 0 for a, s in enumerate(self.box)]
+        return tuple([slice(s.start + n, s.stop - n) for n, s in zip(quarters, self.box, strict=True)])
 
     @property
     def room(self) -> int:
         """Elements that lie around the middle, at most."""
-        return max([self.middle[axis].start for axis in self.cut], default=0)
+        return max([self.middle[axis].start - self.box[axis].start for axis in self.cut], default=0)
 
     def values(self, more: int) -> list[Any]:
         """Results where only elements as near to the middle as the depth, and so many more, are the array's own."""
         pairs = zip(self.middle, self.box, strict=True)
-        kept = tuple([slice(max(m.start - more, 0), min(m.stop + more, b.stop)) for m, b in pairs])
-        given = []
-        for block, operand in zip(self.blocks, self.run.plan.op.operands, strict=True):
-            near = replace(operand, ahead=())
-            changed = _changed(block, within(near.region(kept), near.region(self.box)))
-            given.append(self.run.device.to_device(changed))
-        kernel, nest = self.run.kernel, self.run.plan.op
-        assert kernel is not None
+        kept = tuple([slice(max(m.start - more, b.start), min(m.stop + more, b.stop)) for m, b in pairs])
+        given = [
+            _changed(block, within(operand.region(kept), operand.region(self.box)))
+            for block, operand in zip(self.blocks, self.nest.operands, strict=True)
+        ]
         sides = grid.shape_of(self.box)
         with interrupts.allowed(), trial():
-            found = kernel(given, nest, Grid(nest.extents, sides), (0,) * len(sides), self.box)
+            found = self.kernel(given, self.nest, Grid(self.nest.extents, sides), (0,) * len(sides), self.box)
         return list(found) if isinstance(found, tuple) else [found]
 
     def change(self, right: Sequence[Any], values: Sequence[Any]) -> float:
         """The largest change of a value in the middle, as a part of the range of all."""
-        outputs = self.run.plan.op.outputs
-        return max(
-            _change(a, b, within(output.region(self.middle), output.region(self.box)))
-            for a, b, output in zip(right, values, outputs, strict=True)
+        return max(_change(a, b, self._middle_of(i)) for i, (a, b) in enumerate(zip(right, values, strict=True)))
+
+    def _middle_of(self, number: int) -> Region:
+        if self.lies is not None:
+            middle = within(self.middle, self.box)
+            return tuple([middle[axis] for axis in self.lies])
+        output = self.nest.outputs[number]
+        return within(output.region(self.middle), output.region(self.box))
+
+
+def _probes(run: Prepared, tried: Shape, cut: tuple[int, ...]) -> Iterator[_Probe]:
+    """Probes of a run's calls of the user's functions, at the corner of its arrays."""
+    kernel, nest = run.kernel, run.plan.op
+    assert kernel is not None
+    box = grid.whole(_sides(nest.extents, tried, cut, nest.whole))
+    nest = replace(nest, operands=tuple([replace(operand, ahead=()) for operand in nest.operands]))
+    blocks = [read_block(*each, run.device, box) for each in zip(run.sources, nest.operands, strict=True)]
+    if not isinstance(kernel, Fused):
+        yield _Probe(kernel, nest, box, blocks, cut)
+        return
+    found: list[_Probe] = []
+    program = [(_noting(i, cut, found) if is_local_call(i) else i, spent) for i, spent in kernel.program]
+    sides = grid.shape_of(box)
+    with interrupts.allowed(), trial():
+        empty = [None for part in kernel.parts if part is not None]
+        replace(kernel, program=tuple(program)).step(
+            empty, blocks, nest, Grid(nest.extents, sides), (0,) * len(sides), box
         )
+    yield from found
+
+
+def _noting(call: Instruction, cut: tuple[int, ...], found: list[_Probe]) -> Call:
+    """A call of a program that notes what its kernel is given."""
+    assert isinstance(call, Call)
+    own = tuple([i for i, axis in enumerate(call.axes) if axis in cut])
+    return replace(call, kernel=_Noting(call.kernel, own, call.lies, found))
+
+
+@dataclass(frozen=True)
+class _Noting(KernelWrapper):
+    """Notes what a kernel is given, and calls it."""
+
+    kernel: Any
+    cut: tuple[int, ...]
+    lies: tuple[int, ...]
+    found: list[_Probe]
+
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
+        return nest, box
+
+    def given(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Sequence[Any]:
+        self.found.append(_Probe(self.kernel, nest, box, list(blocks), self.cut, self.lies))
+        return blocks
 
 
 def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[int]) -> Shape:
@@ -139,7 +185,7 @@ def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[i
     return tuple(sides)
 
 
-def _seen(probe: _Probe) -> tuple[float, int | None] | None:
+def _seen(probe: _Probe) -> tuple[_Probe, float, int | None] | None:
     """How much of the range some value changes, and by how much the depth must be larger; None where nothing changes.
 
     The depth is None where more is needed than the probe has room for.
@@ -155,16 +201,16 @@ def _seen(probe: _Probe) -> tuple[float, int | None] | None:
     if share <= SHARE or change(probe.room) > 0:
         return None
     enough = bisect_left(range(probe.room), True, key=lambda more: change(more) <= SHARE)
-    return share, enough if enough < probe.room else None
+    return probe, share, enough if enough < probe.room else None
 
 
-def _changed(block: np.ndarray, kept: Region) -> np.ndarray:
+def _changed(block: Any, kept: Region) -> Any:
     """The block, with other values outside of the part that is kept.
 
     Integers and dates stay in their range, as they may be numbers of something; other numbers lie above it, so that
     means, ranks and extremes change, too.
     """
-    block = np.ascontiguousarray(block)
+    block = block.copy("C")
     numbers = block.view(block.real.dtype) if block.dtype.kind == "c" else block
     if numbers.dtype.kind in "mM":
         numbers = numbers.view("i8")

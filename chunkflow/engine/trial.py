@@ -445,18 +445,13 @@ def _measure(
 
 def read_block(source: Source, operand: Operand, device: Device, box: Region, *, read: bool = True) -> Any:
     """An operand's block of a box, on the device. Without `read` it is zeros, unless the array is in memory."""
-    return device.to_device(host_block(source, operand, box, read=read))
-
-
-def host_block(source: Source, operand: Operand, box: Region, *, read: bool = True) -> np.ndarray:
-    """An operand's block of a box, on the host: the array's own memory, where it lies there and has no halo."""
     region = operand.region(box)
     host = source.view(region) if source.spec.storage.in_memory and not operand.halo else None
     if host is None:
         host = np.zeros(grid.shape_of(region), source.spec.dtype)
         if read:
             read_whole(source, operand, region, host)
-    return host
+    return device.to_device(host)
 
 
 def _rim(block: Any, region: Region, operand: Operand) -> None:

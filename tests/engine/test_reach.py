@@ -74,6 +74,26 @@ def test_values_are_the_same_for_any_budget_or_it_is_said(
     assert reach > depth or not (one or other)
 
 
+EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda x: x,
+    "before others": lambda x: np.sqrt(abs(x)) + 1,
+    "in a reduction": lambda x: x.mean(axis=0),
+    "behind others": lambda x: x,
+    "twice": lambda x: cf.map_overlap(mean_within(1), x, depth={0: 1}, boundary="nearest"),
+    "beside others": lambda x: x + cf.open(X),
+    "turned": lambda x: x.transpose(2, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_within_an_expression_it_is_named_too(name: str, depth: int) -> None:
+    x = cf.open(X) * 2 if name == "behind others" else cf.open(X)
+    smooth = cf.map_overlap(mean_within(2), x, depth={0: depth}, boundary="nearest")
+    said = said_by(lambda: EXPRESSIONS[name](smooth).compute(budget=SMALL, device="cpu"))
+    assert ["larger by 1" in each for each in said] == [True] * (2 - depth)
+
+
 @pytest.mark.parametrize(
     "fn", [lambda b: b - b.mean(), lambda b: b / b.max(), lambda b: np.cumsum(b, axis=0), lambda b: (b - b.min()) > 0.5]
 )

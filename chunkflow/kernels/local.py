@@ -1,0 +1,28 @@
+"""Which calls of a kernel are of functions whose values at a place must depend on what is near it alone."""
+
+from __future__ import annotations
+
+from chunkflow.kernels.fusion.program import Call, Fused, Instruction
+from chunkflow.kernels.protocol import Kernel, Kind
+from chunkflow.kernels.subnest import SubNestKernel
+from chunkflow.kernels.users import users_function
+
+
+def is_local(kernel: Kernel) -> bool:
+    """Whether it calls such a function of the user's, by itself or in a program.
+
+    >>> from chunkflow.kernels.map import SLOT, MapKernel
+    >>> from textwrap import dedent
+    >>> is_local(MapKernel(dedent, (SLOT,), {}, (0,)))
+    True
+    """
+    if isinstance(kernel, SubNestKernel):  # a partition of a cluster's graph
+        return False
+    if isinstance(kernel, Fused):
+        return any(is_local_call(call) for call, _ in kernel.program)
+    return kernel.kind is Kind.MAP and not kernel.wants and users_function(kernel) is not None
+
+
+def is_local_call(call: Instruction) -> bool:
+    """Whether an instruction calls such a function."""
+    return isinstance(call, Call) and call.foreign and not call.kernel.wants and users_function(call.kernel) is not None
