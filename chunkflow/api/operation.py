@@ -223,6 +223,10 @@ class SeveralPassesPlan(Protocol):
     def outputs(self) -> tuple[ArraySpec, ...]:
         """Specs of the results."""
 
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Of each pass."""
+
 
 @dataclass(frozen=True)
 class MultiPass:
@@ -274,7 +278,12 @@ class MultiPass:
 
     def plan_all(self) -> Any:
         """Plan all passes, in a dry run: what stands in for the result."""
-        return self.run() if self.plan is None else dry_run.stand_ins(self.plan().outputs)[0]
+        if self.plan is None:
+            return self.run()
+        made = self.plan()
+        for each in made.plans:
+            dry_run.note(each)
+        return dry_run.stand_ins(made.outputs)[0]
 
     def done(self) -> Any:
         """The result. A budget that does not do for all passes is refused before the first one."""
@@ -497,7 +506,7 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
         raise ArgumentTypeError(
             f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
         )
-    return dry_run.named(asked.plan, asked.options)
+    return dry_run.named(asked.plan, asked.options, asked.plan_all)
 
 
 def plan_of_request(request: Request) -> Plan:

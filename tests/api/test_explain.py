@@ -140,3 +140,20 @@ def test_a_plan_is_printed(
     zarr.create_array("x.zarr", shape=X.shape, chunks=(64, 64, 64), dtype="f4")
     found = str(explained(**({"budget": "256MB"} | how)))
     assert found.replace(f"{tmp_path}/", "").splitlines() == dedent(text).splitlines()
+
+
+def test_a_transform_of_an_expression_shows_its_passes() -> None:
+    x = cf.open(np.ones((60, 40, 50)))
+    for transformed, number in ((cf.fft.fftn(2 * x), 3), (np.fft.fft(x, axis=0), 1)):
+        found = cf.explain(transformed, budget="300kB", device=HOST)
+        plans = [plan for names, plan in found.passes if names == (transformed._node.name,)]
+        assert len(found.passes) == number
+        assert plans
+        assert all(plan.bytes_in and plan.memory.total <= 300_000 and plan.estimate.seconds > 0 for plan in plans)
+        assert "planned when they run" not in str(found)
+
+
+def test_steps_of_an_expression_show_their_passes() -> None:
+    x = cf.open(np.ones((60, 40, 50)))
+    steps = cf.map_overlap(np.copy, x, depth=1, iterations=4, steps_per_pass=2)
+    assert len(cf.explain(steps, budget="300kB", device=HOST).passes) == 2

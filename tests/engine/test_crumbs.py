@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 import chunkflow as cf
+import chunkflow.fft
 from chunkflow.core.grid import Region
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import parse_bytes
@@ -242,3 +243,41 @@ def test_a_refusal_names_no_larger_budget_where_the_least_reads_once(monkeypatch
     monkeypatch.setattr(plan, "CRUMBS", 100_000)
     with pytest.raises(cf.BudgetError, match=r"\. With \S+ kB [\d,]+ blocks read 40.00 kB of arrays of 40.00 kB\. "):
         cf.sort(X, axis=0, budget=300, device="cpu")
+
+
+SEVERAL: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "rechunk": (
+        lambda stored, path, **how: cf.rechunk(stored, (200, 5, 5), path, **how),
+        lambda stored, **how: cf.explain(cf.rechunk, stored, (200, 5, 5), "x.zarr", **how),
+    ),
+    "fft": (
+        lambda stored, path, **how: cf.fft.fftn(stored, out=path, **how),
+        lambda stored, **how: cf.fft.plan("fftn", stored, out="x.zarr", **how),
+    ),
+    "steps": (
+        lambda stored, path, **how: cf.map_overlap(np.copy, stored, depth=1, iterations=3, out=path, **how),
+        lambda stored, **how: cf.iteration_plan(np.copy, stored, depth=1, iterations=3, out="x.npy", **how),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_refusal_of_passes_with_plans_of_their_own_says_what_they_cost(
+    stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    run, planned = SEVERAL[name]
+    out = "x.npy" if name == "steps" else "x.zarr"
+    said = []
+    for call in (lambda **how: run(stored, out, **how), lambda **how: planned(stored, **how)):
+        with pytest.raises(cf.BudgetError) as caught:
+            call(budget=1000, device="cpu")
+        said.append(str(caught.value))
+        found = re.search(r"at least (\d+)(?!\d|\.\d).*?([\d,]+) blocks? reads? (\S+ [kMG]B)", said[-1])
+        assert found is not None, said
+    assert said[0] == said[1]
+    slow = re.search(r"at least (\d+)[^;]* do, but slowly: ([\d,]+) blocks? reads? (\S+ [kMG]B)", said[0]) or found
+    plan = planned(stored, budget=int(slow[1]), device="cpu")
+    assert sum(len(each.grid) for each in plan.plans) == int(slow[2].replace(",", ""))
+    assert plan.bytes_read == pytest.approx(parse_bytes(slow[3]), rel=0.01)

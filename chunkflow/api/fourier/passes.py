@@ -147,7 +147,7 @@ class _PassSearch:
         workspace = self._workspace(each) * math.prod(each.shape) / max(math.prod(each.nest()[0].extents), 1)
         block, traffic = plan.block[: len(each.shape)], plan.traffic
         seconds = plan.estimate.seconds
-        return PassPlan(each.steps, source, sink, block, traffic.read, traffic.write, workspace, seconds)
+        return PassPlan(each.steps, source, sink, block, traffic.read, traffic.write, workspace, seconds, plan)
 
     def _sink(self, each: TransformPass, several: bool) -> ArraySpec:
         """The result's spec, with the largest chunks that suit the last pass, if the run may choose them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.kernels.fourier import LineTransform, result_of
+from chunkflow.planner.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class PassPlan(Printed):
         Bytes that its steps take besides the result, for each element of its loop nest.
     seconds : float
         Predicted by the bytes that it moves, or in `chunkflow.explain` as those of other passes.
+    plan : Plan
+        What it takes and does, as of any pass.
     """
 
     steps: tuple[LineTransform, ...]
@@ -96,6 +99,7 @@ class PassPlan(Printed):
     bytes_written: int
     workspace: float
     seconds: float = 0.0
+    plan: Plan | None = field(default=None, repr=False, compare=False)
 
     @property
     def axes(self) -> Shape:
@@ -148,6 +152,11 @@ class TransformPlan(Printed):
     def outputs(self) -> tuple[ArraySpec, ...]:
         """Spec of the result."""
         return (self.passes[-1].result,)
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Of each pass, as of those of other operations."""
+        return tuple(p.plan for p in self.passes if p.plan is not None)
 
     @property
     def bytes_read(self) -> int:

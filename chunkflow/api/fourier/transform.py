@@ -187,7 +187,8 @@ def plan(
     if axes is None and not name.endswith("n"):
         axes = -1
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return named(lambda: planned(name, x, lengths, axes, norm, options), options)
+    asked = MultiPass((x,), tuple, options, plan=lambda: planned(name, x, lengths, axes, norm, options))
+    return named(lambda: planned(name, x, lengths, axes, norm, options), options, asked.plan_all)
 
 
 def open_target_of(options: Options) -> Any:

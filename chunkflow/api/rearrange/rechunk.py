@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -29,6 +29,7 @@ from chunkflow.engine.dry_run import named
 from chunkflow.engine.passes import current
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.graph.nodes import check_lazily, has_lazy
+from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import NewArray, open_source, open_target, scratch_array, spec_of
 from chunkflow.stores.new_array import label
@@ -58,6 +59,8 @@ class RechunkPlan(Printed):
         Shape of the blocks of each pass.
     intermediate : tuple of int or None
         Chunks of the store between the passes, None where one pass is enough.
+    plans : tuple of Plan
+        Of each pass.
 
     Examples
     --------
@@ -72,6 +75,7 @@ class RechunkPlan(Printed):
     target: Shape
     blocks: tuple[Shape, ...]
     intermediate: Shape | None = None
+    plans: tuple[Plan, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def passes(self) -> int:
@@ -239,7 +243,9 @@ def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: A
     >>> plan.passes, plan.bytes_read == plan.bytes_written == 2 * x.nbytes
     (2, True)
     """
-    return named(lambda: _plan(x, chunks, budget, device), Options(budget=budget, device=device))
+    options = Options(budget=budget, device=device)
+    asked = MultiPass((x,), tuple, options, plan=lambda: _plan(x, chunks, budget, device))
+    return named(lambda: _plan(x, chunks, budget, device), options, asked.plan_all)
 
 
 def _device(device: Any) -> Device:
@@ -276,7 +282,7 @@ class _RechunkSearch:
         last = self.last
         block = self._largest(both, self.spec, last) if self.spec.size else both
         if block is not None:
-            return replace(found, blocks=(block,))
+            return replace(found, blocks=(block,), plans=(self._planned(block, self.spec, last),))
         least = self._needed(both, self.spec, last)
         for room in self._rooms():
             for first, second in self._pairs(room):
@@ -285,7 +291,8 @@ class _RechunkSearch:
                 between = between.with_storage(copies=1.0)  # raw bytes, gathered
                 need = max(self._needed(first, self.spec, between), self._needed(second, between, last))
                 if need <= limit:
-                    return replace(found, blocks=(first, second), intermediate=chunks)
+                    plans = (self._planned(first, self.spec, between), self._planned(second, between, last))
+                    return replace(found, blocks=(first, second), intermediate=chunks, plans=plans)
                 least = min(least, need)
         raise BudgetError(
             f"blocks of whole chunks {self.source} of {self.spec.name} and {self.target} of the output take at least "
@@ -311,18 +318,22 @@ class _RechunkSearch:
 
     def _needed(self, block: Shape, source: ArraySpec, sink: ArraySpec) -> int:
         """Smallest budget of a pass with these blocks; the limit where that is enough."""
+        try:
+            self._planned(block, source, sink)
+        except BudgetError as error:
+            return error.smallest or self.limit + 1
+        return self.limit
+
+    def _planned(self, block: Shape, source: ArraySpec, sink: ArraySpec) -> Plan:
+        """Plan of a pass with these blocks."""
         outputs = (Output(tuple(Along(a) for a in range(len(block)))),)
         op = replace(nest([self.spec.shape]), outputs=outputs, views=True)
         # As `chunkflow.engine.prepare` counts a result of another dtype.
         workspace = float(max(source.dtype.itemsize, sink.dtype.itemsize)) if source.dtype != sink.dtype else 0.0
         reserve = self.device.reserve
-        try:
-            make_plan(
-                op, [source], [sink], self.device.machine, self.limit, workspace=workspace, reserve=reserve, block=block
-            )
-        except BudgetError as error:
-            return error.smallest or self.limit + 1
-        return self.limit
+        return make_plan(
+            op, [source], [sink], self.device.machine, self.limit, workspace=workspace, reserve=reserve, block=block
+        )
 
     def _rooms(self) -> Iterator[int]:
         """Limits to try for the elements of a block, from many to few. The planner decides what fits."""

@@ -24,6 +24,7 @@ from chunkflow.api.operation import (
 from chunkflow.api.stencil.iterate import Iteration
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.core.nest import nest, output_axes
+from chunkflow.engine.dry_run import named
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.stencil.overlap import Overlap, boundaries, depths, each, with_halo
 
@@ -173,7 +174,7 @@ def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **opti
     asked = description_of(map_overlap, (fn, *arrays), {"iterations": iterations, **options})
     if not isinstance(asked, MultiPass) or asked.plan is None:
         raise ArgumentError(f"iterations={iterations} make one pass: use chunkflow.explain, which shows its plan")
-    plan = asked.plan()
+    plan = named(asked.plan, asked.options, asked.plan_all)
     assert isinstance(plan, IterationPlan)
     return plan
 
