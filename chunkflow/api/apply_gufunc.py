@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api import mapping
-from chunkflow.api.operation import check_passed
+from chunkflow.api.operation import check_delegated, check_passed
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.request import Stated
 from chunkflow.kernels.map import is_scalar
@@ -74,6 +74,7 @@ def apply_gufunc(
     >>> cf.apply_gufunc(np.linalg.eigvals, "(i,i)->(i)", cf.open(np.eye(2)[None]), dtype="c16").shape
     (1, 2)
     """
+    check_delegated("apply_gufunc", options, mapping.blockwise, func)
     taken, given = _sides(signature)
     if len(taken) != len(args):
         raise ArgumentError(f"the signature {signature!r} is of {len(taken)} arrays, and {len(args)} were given")

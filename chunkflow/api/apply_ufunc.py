@@ -9,7 +9,7 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.labels import Dims, coordinates, laid, wrapped
-from chunkflow.api.operation import check_passed
+from chunkflow.api.operation import check_delegated, check_passed
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.request import Stated
 from chunkflow.kernels.map import is_scalar
@@ -74,6 +74,7 @@ def apply_ufunc(
     array([[1., 2., 3.],
            [4., 5., 6.]])
     """
+    check_delegated("apply_ufunc", options, mapping.blockwise, func)
     arrays = [a for a in args if is_labelled(a)]
     core: list[Dims] = [tuple(dims) for dims in input_core_dims or [()] * len(args)]
     gives = {tuple(dims) for dims in output_core_dims}

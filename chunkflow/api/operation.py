@@ -552,6 +552,8 @@ def check_int(name: str, value: Any, least: int | None = None, why: str = "") ->
 
 def _taken(fn: Any, kwargs: Mapping[str, Any]) -> set[str]:
     """Names of the keyword arguments that a function takes: all, if it does not say."""
+    if is_operation(fn) and (known := _keywords(_DESCRIPTIONS[fn])) is not None:
+        return set(known)
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):  # ufuncs and some built-ins have no signature
@@ -581,6 +583,27 @@ def check_passed(name: str, kwargs: Mapping[str, Any], fn: Any = None) -> None:
         elif argument == "signature" and name != "apply_gufunc":
             said = f": write chunkflow.apply_gufunc({called}, {kwargs[argument]!r}, ...)"
         raise ArgumentTypeError(f"{name} has no argument {argument}=, and neither has its function {called}{said}")
+
+
+def check_delegated(name: str, options: Mapping[str, Any], to: Callable[..., Any], fn: Any) -> None:
+    """Refuse options of a function that passes them on to an operation, which would name itself.
+
+    What goes to the user's function stands in ``kwargs=`` there.
+    """
+    known = [key for key in _known(to.__name__, None) if key not in _OF_BLOCKWISE]
+    for option in options:
+        if option in known:
+            continue
+        if option in _taken(fn, {}):
+            called = getattr(fn, "__name__", fn)
+            said = f": its function {called} has, and is given it by kwargs={{{option!r}: ...}}"
+        else:
+            said = meant(option, known) or hint([option]) or f": it takes {', '.join(dict.fromkeys(known))}"
+        raise ArgumentTypeError(f"{name} has no argument {option}={said}")
+
+
+_OF_BLOCKWISE = ("combine", "new_axes")
+"""Arguments that those who call `chunkflow.blockwise` for a user choose themselves."""
 
 
 def _known(name: str, fn: Any) -> list[str]:

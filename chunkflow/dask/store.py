@@ -24,6 +24,7 @@ from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spelling import meant
 from chunkflow.engine.options import check_named
 from chunkflow.engine.passes import Passes
 from chunkflow.engine.resume import BOOT, boot, check_resume, said_of, versions
@@ -291,8 +292,9 @@ def _check_options(options: dict[str, Any]) -> None:
     known = known - {"self", "dsk", "keys", "result", "submit"} | {"scheduler", "pool", "num_workers", "get"}
     if unknown := sorted(options.keys() - known):
         own = [name for name, p in inspect.signature(store).parameters.items() if p.kind is p.KEYWORD_ONLY]
+        close = next(filter(None, (meant(name, (*own, *sorted(known))) for name in unknown)), "")
         raise ArgumentTypeError(
-            f"unknown arguments {', '.join(unknown)}: store takes {', '.join(own)}, and for dask.compute "
+            f"unknown arguments {', '.join(unknown)}{close}: store takes {', '.join(own)}, and for dask.compute "
             f"{', '.join(sorted(known))}"
         )
 

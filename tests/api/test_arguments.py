@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
@@ -41,6 +42,26 @@ def unread() -> Any:
         (lambda x: cf.chunks(x, bugdet=1), r"^chunks got .*'bugdet'; did you mean budget=\?$"),
         (lambda x: cf.copy(x, cf.NewArray("x.zarr", chunk=1)), r"^NewArray got .*'chunk'; did you mean chunks=\?$"),
         (lambda x: cf.copy(x, cf.ExistingArray("x.zarr", appnd=1)), r"^ExistingArray .*; did you mean append=\?$"),
+        (
+            lambda x: cf.apply_gufunc(np.sort, "(i)->(i)", x, bugdet=1),
+            r"^apply_gufunc has no argument bugdet=; did you mean budget=\?$",
+        ),
+        (
+            lambda x: cf.apply_gufunc(np.sort, "(i)->(i)", x, kind="stable"),
+            r"^apply_gufunc has no argument kind=: its function sort has, and is given it by kwargs={'kind': \.\.\.}$",
+        ),
+        (
+            lambda x: cf.apply_gufunc(np.sort, "(i)->(i)", x, combine=np.add),
+            r"^apply_gufunc .*combine=: it takes dtype, out",
+        ),
+        (
+            lambda x: cf.apply_ufunc(np.sort, xr.DataArray(X), dtyp="f4"),
+            r"^apply_ufunc .*dtyp=; did you mean dtype=\?$",
+        ),
+        (lambda x: cf.coarsen(np.sum, x, {0: 2}, bugdet=1), r"^coarsen has no .* sum; did you mean budget=\?$"),
+        (lambda x: cf.coarsen(lambda b, axis: b, x, {0: 2}, bugdet=1), r"^coarsen has no .*; did you mean budget=\?$"),
+        (lambda x: cf.explain(np.sin, x, bugdet=1), r"^explain has no .*bugdet=.*"),
+        (lambda x: cf.explain(lambda b: b, x, bugdet=1, analyze=True), r"^explain has no .*; did you mean budget=\?$"),
         (lambda x: cf.open(x).mean(keepdim=True), r"'keepdim'\. It takes .*; did you mean keepdims=\?$"),
         (lambda x: cf.open("x.h5", "fields/u"), r"by position.*in its path: chunkflow\.open\('x\.h5:/fields/u'\)$"),
         (lambda x: cf.open("x.zarr", "/u"), r"chunkflow\.open\('x\.zarr/u'\)$"),

@@ -693,5 +693,5 @@ def test_what_is_no_dask_array_is_passed_on(extra: Any, tmp_path: Path, monkeypa
 
 
 def test_misspelt_options_are_refused() -> None:
-    with pytest.raises(ArgumentTypeError, match="unknown arguments bugdet, progres"):
+    with pytest.raises(ArgumentTypeError, match=r"unknown arguments bugdet, progres; did you mean budget=\?: store"):
         cd.store(cf.open(np.ones((4, 4))) + 1, "r.zarr", bugdet="32MB", progres=True)

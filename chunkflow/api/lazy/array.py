@@ -398,13 +398,17 @@ class Array(InPlace, Collection):
         """The elements in one dimension, as `numpy.ndarray.ravel`."""
         return self.reshape(-1, order=order)
 
-    flatten = ravel
+    def flatten(self, order: str = "C") -> Array:
+        """The same, as `numpy.ndarray.flatten`: an expression is no view."""
+        return self.reshape(-1, order=order)
 
     def conj(self) -> Array:
         """Complex conjugate; bools stay bools, as with NumPy's method, where the function makes them integers."""
         return self if self.dtype == bool else mapped(np.conjugate, self)
 
-    conjugate = conj
+    def conjugate(self) -> Array:
+        """The same, as `numpy.ndarray.conjugate`."""
+        return self.conj()
 
     def clip(self, min: Any = None, max: Any = None, out: None = None, **kwargs: Any) -> Array:
         """Elements within limits, as `numpy.ndarray.clip`."""

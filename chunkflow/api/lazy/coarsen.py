@@ -81,13 +81,13 @@ def coarsen(
     if not callable(reduction):
         raise ArgumentTypeError(f"reduction must be callable, not a {type(reduction).__name__}")
     check_eager("coarsen", axes=axes)
-    check_passed("coarsen", kwargs)
+    ours = numpy_dispatch.FUNCTIONS.get(reduction, reduction)
+    check_passed("coarsen", kwargs, ours)
     run = {"out": out, "budget": budget, "device": device, "overwrite": overwrite, "progress": progress}
     run |= {"sync": sync, "resume": resume, "name": name, "checksum": checksum}
     parts = _boxes(spec_of(x).shape, axes, trim_excess=bool(trim_excess))
     within = [sum(map(len, parts[: a + 1])) - 1 for a, part in enumerate(parts) if len(part) > 1]
     named = {"axis": within[0] if len(within) == 1 else tuple(within), **kwargs}
-    ours = numpy_dispatch.FUNCTIONS.get(reduction, reduction)
     if not is_operation(ours):
         named = {"drop_axis": tuple(within)}
         reduction = functools.partial(reduction, axis=tuple(within), **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api import mapping
 from chunkflow.api.compound import Compound
-from chunkflow.api.operation import is_operation, plan_of
+from chunkflow.api.operation import check_passed, is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
@@ -416,6 +417,9 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     """
     if fn is store:
         return analyzed(lambda: store(*arrays, **options)) if analyze else _plan_to_store(*arrays, **options)
+    if callable(fn) and not isinstance(fn, Lazy) and not is_operation(fn):  # it is mapped
+        mapped = inspect.signature(mapping.map).parameters
+        check_passed("explain", {name: value for name, value in options.items() if name not in mapped}, fn)
     if analyze and not list(_lazies(fn)):
         work, given = (fn, arrays) if is_operation(fn) else (mapping.map, (fn, *arrays))
         made: list[Any] = []
