@@ -200,6 +200,7 @@ FORMATS = (
         takes=lambda path: "://" in path,
         target=at("chunkflow.stores.zarr.create_remote:ZarrUrlTarget"),
         name="zarr",
+        inside=at("chunkflow.stores.zarr.open_remote:inside_url"),
     ),
     Format(
         holds=lambda path: os.path.abspath(path).endswith(".npy") and os.path.isfile(os.path.abspath(path)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -10,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from support.foreign import URL_READERS
 from zarr.storage import FsspecStore
 
 import chunkflow as cf
+from chunkflow.cli.command import main
 from chunkflow.core.grid import whole
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.errors import ArgumentError, SourceNotFoundError
@@ -27,6 +29,7 @@ from chunkflow.planner.cost import FETCHERS
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.kvstore import retries
 from chunkflow.stores.kvstore.fsspec import facts_of
+from chunkflow.stores.registry import arrays_in
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled
 
@@ -221,6 +224,40 @@ def test_a_member_of_a_group_and_the_group_itself(server: Server, tmp_path: Path
         cf.open(server.url("sim.zarr"))
     with pytest.raises(cf.errors.SourceNotFoundError, match="no zarr array"):
         cf.open(server.url("sim.zarr/v"))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("known", ["consolidated", "listed", "neither"])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_the_arrays_in_a_group_at_a_url(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], zarr_format: Literal[2, 3], known: str
+) -> None:
+    group = zarr.create_group(tmp_path / "served" / "sim.zarr", zarr_format=zarr_format)
+    group.create_array("u", data=filled((8, 8), "f4"))
+    group.create_group("none")
+    group.create_group("labels").create_array("v", data=filled((4,), "i4"))
+    if known == "consolidated":
+        zarr.consolidate_metadata(tmp_path / "served" / "sim.zarr")
+    if known != "listed":
+        server.answer = lambda request: request.path.endswith("/") and not request.send_error(403)
+    url = server.url("sim.zarr")
+    if known == "neither":
+        assert main(["info", url]) == 2
+        said = capsys.readouterr().err
+        assert f"{url} is a zarr group: the server lists no members of it" in said
+        assert f"Add the path of one of its arrays in the group, as {url}/name" in said
+        return
+    assert main(["info", url]) == 0
+    assert [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()] == [f"{url}/labels/v", f"{url}/u"]
+    assert arrays_in(f"{url}/u") == [f"{url}/u"]
+
+
+def test_consolidated_metadata_name_nothing_beside_the_group(server: Server, tmp_path: Path) -> None:
+    serve(tmp_path, filled((8, 8), "f4"), "sim.zarr/u")
+    nodes = {name: {"node_type": "array"} for name in ("u", "../other/u", "/u", "u?x", "..")}
+    said = {"zarr_format": 3, "node_type": "group", "attributes": {}, "consolidated_metadata": {"metadata": nodes}}
+    (tmp_path / "served" / "sim.zarr" / "zarr.json").write_text(json.dumps(said))
+    assert arrays_in(server.url("sim.zarr")) == [server.url("sim.zarr/u")]
 
 
 def test_the_plan_says_how_it_is_read(server: Server, tmp_path: Path) -> None:
