@@ -25,14 +25,17 @@ from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.spelling import meant
-from chunkflow.engine.options import check_named
+from chunkflow.engine.dry_run import planned
+from chunkflow.engine.options import Options, check_named
 from chunkflow.engine.passes import Passes
 from chunkflow.engine.resume import BOOT, boot, check_resume, said_of, versions
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
+from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
+from chunkflow.planner.plan import Plan
 from chunkflow.stores import (
     ExistingArray,
     NewArray,
@@ -89,7 +92,8 @@ def store(
     partition : str or int
         Bytes that a task reads, as ``"64GB"``.
     chunks : tuple of int, optional
-        Of a zarr array that is created.
+        Of a zarr array that is created. By default they are chosen, and get smaller until a block of whole ones fits a
+        `budget` that is given; not with `resume`, nor of arrays of dask's.
     budget : int, str or float, optional
         Device memory of each worker, as for `chunkflow.map`. Tasks of one process share it, and take turns.
         Where none is given, half of the worker's memory limit on the CPU.
@@ -170,9 +174,10 @@ def _stored(
         finished = []
         guards = _guards(wanted)
         claims = [None] * len(wanted) if left is None else left.claims(overwrite)
+        fitting = _fitting(wanted, builder.settings, overwrite) if chunks is None and left is None else {}
         with asking(builder.settings.device):
             for (node, place), claim in zip(wanted.items(), claims, strict=True):
-                sink, opened = _opened(node, place, chunks, overwrite, claim)
+                sink, opened = _opened(node, place, chunks, fitting.get(node), overwrite, claim)
                 sinks.append(sink)
                 finished.append(builder.stored(node, opened))
             release(
@@ -319,15 +324,38 @@ def _shared(place: ExistingArray, target: Target, spec: ArraySpec) -> Any:
     return shared
 
 
+def _fitting(wanted: dict[Node, Any], settings: Settings, overwrite: bool) -> dict[Node, Shape]:
+    """Chunks of new arrays in a budget that is given, as a run in this process would choose them.
+
+    None where that is not known: a block of dask's is computed by its workers, not for a trial call here.
+    """
+    new = {node: place for node, place in wanted.items() if is_new(place)}
+    if settings.budget is None or any(is_dask_array(leaf.source) for node in new for leaf in leaves(node, ())):
+        return {}
+    options = Options(budget=settings.budget, device=settings.device, overwrite=overwrite)
+    try:
+        plans = planned(lambda: Evaluation(options).plan_all(new))
+    except BudgetError:  # a task may need less: of a run in several passes here, say
+        return {}
+    found = {spec.name: spec.chunks for plan in plans if isinstance(plan, Plan) for spec in plan.outputs}
+    chunks = {node: found.get(open_target(place, overwrite=overwrite).name) for node, place in new.items()}
+    return {node: sides for node, sides in chunks.items() if sides is not None}
+
+
 def _opened(
-    node: Node, place: Any, chunks: Shape | None, overwrite: bool, claim: Claim | None = None
+    node: Node, place: Any, chunks: Shape | None, fitting: Shape | None, overwrite: bool, claim: Claim | None = None
 ) -> tuple[Sink, Opened]:
-    """The sink of a node, and what workers need to open it; with a `claim` one that a later call goes on with."""
+    """The sink of a node, and what workers need to open it; with a `claim` one that a later call goes on with.
+
+    Where no `chunks` are asked for, they are those that are `fitting`.
+    """
     target = open_target(place, overwrite=overwrite)
     if chunks is None:
         specs = [spec_of(source) for source in pass_of(node)[0].sources]
         chunks = next((spec.chunks for spec in specs if spec.chunks and spec.shape == node.shape), None)
     spec = target.describe(node.shape, node.spec.dtype, chunks)
+    if fitting is not None and fitting != spec.chunks:
+        spec = target.describe(node.shape, node.spec.dtype, fitting)
     array = getattr(target, "array", None)
     if isinstance(array, np.ndarray) and (found := mapped_file(array)) is not None:
         return target.open(spec), Opened(Mapped(*found, array.shape, array.strides, array.dtype), spec)

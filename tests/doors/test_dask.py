@@ -692,6 +692,29 @@ def test_what_is_no_dask_array_is_passed_on(extra: Any, tmp_path: Path, monkeypa
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("budget", ["300kB", "1MB", "64MB", None])
+def test_chunks_of_new_arrays_fit_the_budget(tmp_path: Path, budget: str | None) -> None:
+    x = np.random.default_rng(0).random((512, 512))
+    np.save(tmp_path / "x.npy", x)
+    lazy = cf.open(tmp_path / "x.npy")
+    exprs, names = [lazy * 2, lazy - lazy.mean()], ["a.zarr", "b.zarr"]
+    cf.store(exprs, [tmp_path / f"here-{name}" for name in names], budget=budget, device="cpu")
+    cd.store(exprs, [tmp_path / name for name in names], budget=budget, device="cpu", scheduler="sync")
+    for name in names:
+        here, found = zarr.open_array(tmp_path / f"here-{name}"), zarr.open_array(tmp_path / name)
+        assert found.chunks == here.chunks
+        assert (budget in ("300kB", "1MB")) == (found.chunks != (512, 512))
+        np.testing.assert_allclose(found[...], here[...])
+
+
+def test_chunks_that_are_asked_for_stay(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((512, 512)))
+    lazy = cf.open(tmp_path / "x.npy") * 2
+    for out, how in (("a.zarr", {"chunks": (512, 512)}), (cf.NewArray("b.zarr", chunks=(512, 512)), {})):
+        with pytest.raises(cf.BudgetError, match=r"whole chunks \(512, 512\)"):
+            cd.store(lazy, out, budget="300kB", device="cpu", scheduler="sync", **how)
+
+
 def test_misspelt_options_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match=r"unknown arguments bugdet, progres; did you mean budget=\?: store"):
         cd.store(cf.open(np.ones((4, 4))) + 1, "r.zarr", bugdet="32MB", progres=True)
