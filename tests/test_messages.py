@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -138,17 +139,40 @@ def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path
 @pytest.mark.parametrize(
     ("given", "opened", "found"),
     [
-        ("steps/*.h5:/u", "path + ':/name'", "steps/*.h5"),
-        ("steps/*.nc", "path + ':/name'", "steps/*.nc"),
+        ("steps/*.h5:/u/v", "path + ':/u/v'", "steps/*.h5"),
+        ("steps/*.h5", "path + ':/u/v'", "steps/*.h5"),
+        ("steps/[01].nc", "path + ':/u/v'", "steps/[01].nc"),
         ("steps/*.zarr", "path", "steps/*.zarr"),
+        ("steps/*.npy", "path", "steps/*.npy"),
     ],
 )
-def test_of_a_pattern_it_is_said_what_takes_one(given: str, opened: str, found: str, folder: Path) -> None:
+def test_of_a_pattern_the_line_is_named_that_joins_its_arrays(
+    given: str, opened: str, found: str, folder: Path
+) -> None:
+    (folder / "steps").mkdir()
+    for i in range(2):
+        for ending in ("h5", "nc"):
+            with h5py.File(folder / "steps" / f"{i}.{ending}", "w") as file:
+                file["u/v"] = np.full(3, i)
+        zarr.save_array(folder / "steps" / f"{i}.zarr", np.full(3, i))
+        np.save(folder / "steps" / f"{i}.npy", np.full(3, i))
     with pytest.raises(cf.errors.SourceNotFoundError) as caught:
         cf.open(given)
     said = str(caught.value).replace(f"{folder}/", "")
-    line = f"chunkflow.stack([chunkflow.open({opened}) for path in sorted(glob.glob({found!r}))])"
-    assert said.endswith(f"only of TIFF files a pattern is an array, as 'frames/*.tif'; {line} joins those of others")
+    line = (
+        f"import chunkflow, glob; chunkflow.stack([chunkflow.open({opened}) for path in sorted(glob.glob({found!r}))])"
+    )
+    assert said.endswith(f"only of TIFF files a pattern is an array, as 'frames/*.tif'; `{line}` joins those of others")
+    first, last = line.split("; ")
+    names: dict[str, Any] = {}
+    exec(first, names)
+    np.testing.assert_array_equal(eval(last, names), [[0] * 3, [1] * 3])
+
+
+@pytest.mark.parametrize("given", ["steps/*.h5:/u", "steps/*.zarr"])
+def test_a_pattern_that_matches_none_says_so(given: str, folder: Path) -> None:
+    with pytest.raises(cf.errors.SourceNotFoundError, match=r"steps/\*\.\w+: no file matches the pattern"):
+        cf.open(given)
 
 
 def test_a_pattern_of_tiffs_that_matches_none_says_so(folder: Path) -> None:

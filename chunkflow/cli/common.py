@@ -29,7 +29,8 @@ _VALUE = re.compile(r"\b(budget|device)='?+([\w:%.]*+)'?+(?! \()")
 _FORMAT = re.compile(r"or give its format, as chunkflow\.NewArray\(path, format='zarr'\)")
 _KINDS = "give a .npy file, a zarr array, or a dataset of an HDF5 file ('file.h5:/name')"
 
-_STACK = re.compile(r"; chunkflow\.stack\(\[chunkflow\.open\(path(?: \+ '(.*?)')?\) .*\('(.*?)'\)\)\]\) joins them")
+_LINE = r"; `import chunkflow, glob; chunkflow\.stack\(\["
+_STACK = re.compile(_LINE + r"chunkflow\.open\(path(?: \+ '(.*?)')?\) .*\('(.*?)'\)\)\]\)` joins them")
 """How Python joins arrays of files, which are one by a pattern here."""
 
 _WORDS = (
@@ -40,7 +41,7 @@ _WORDS = (
     (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
     (_FORMAT, "or use chunkflow copy --format"),
     (_STACK, r"; '\2\1' is one array of all"),
-    (re.compile(r"; chunkflow\.stack\(\[.*?\]\) joins those of others"), ""),
+    (re.compile(_LINE + r".*?\]\)` joins those of others"), ""),
 )
 """What messages say to those who write Python, and what is said here."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from contextlib import suppress
 from typing import NamedTuple
 
 from chunkflow.errors import ArgumentError, ChunkflowError, SourceNotFoundError
-from chunkflow.stores.paths import HDF5, TIFF, is_hdf5, listed
+from chunkflow.stores.paths import HDF5, TIFF, hdf5_named, is_hdf5, listed
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system.deferred import at
 from chunkflow.system.files import open_regular
@@ -164,17 +165,33 @@ def pattern(given: str) -> str:
     """
     if not any(letter in given for letter in "*?["):
         return ""
-    if given.lower().endswith(TIFF):
+    if given.lower().endswith(TIFF) or not glob.glob(_head(given)):
         return ": no file matches the pattern"
     return f": only of TIFF files a pattern is an array, as 'frames/*.tif'; {_joined(given)} joins those of others"
 
 
 def _joined(given: str) -> str:
-    """The call that joins the arrays of the files that match a pattern."""
-    head, colon, name = given.partition(":")
-    end = colon + name or ":/name" * head.lower().endswith(HDF5)
+    """The line, to be pasted, that joins the arrays of the files that match a pattern."""
+    head = _head(given)
+    end = given[len(head) :] or _dataset(min(glob.glob(head), default=head))
     each = f"path + {end!r}" if end else "path"
-    return f"chunkflow.stack([chunkflow.open({each}) for path in sorted(glob.glob({head!r}))])"
+    files = f"sorted(glob.glob({head!r}))"
+    return f"`import chunkflow, glob; chunkflow.stack([chunkflow.open({each}) for path in {files}])`"
+
+
+def _head(given: str) -> str:
+    """The pattern of files, without the name of a dataset."""
+    named = hdf5_named(given)
+    return given.partition(":")[0] if named is None else named[0]
+
+
+def _dataset(file: str) -> str:
+    """How the first dataset of an HDF5 file is named behind the file's path; empty of files in other formats."""
+    if not file.lower().endswith(HDF5):
+        return ""
+    with suppress(Exception):  # it is damaged, or h5py is missing
+        return f":/{at('chunkflow.stores.hdf5.dataset:inside')(file)[0][len(file) :].lstrip(':/')}"
+    return ":/name"
 
 
 def _existing(path: str) -> tuple[str, str]:
@@ -210,6 +227,7 @@ def _inside(given: str, path: str) -> str:
             some = os.path.join(given, f"*{os.path.splitext(files[0])[1]}")
             if endings == TIFF:
                 return f"{some!r} is one array of its files ({listed(files, FEW)})"
-            one = os.path.join(given, files[0]) + ":/name" * (endings == HDF5)
+            one = os.path.join(given, files[0])
+            one += _dataset(one)
             return f"{one!r} is one of its arrays; {_joined(some)} joins them ({listed(files, FEW)})"
     return ""

@@ -362,6 +362,4 @@ def test_a_directory_of_files_is_opened_by_a_pattern(capsys: pytest.CaptureFixtu
     Path("steps").mkdir()
     cf.copy(A, "steps/0.h5:/u")
     assert main(["stats", "steps"]) == 2
-    assert "'steps/0.h5:/name' is one of its arrays; 'steps/*.h5:/name' is one array of all ('0.h5')" in error_of(
-        capsys
-    )
+    assert "'steps/0.h5:/u' is one of its arrays; 'steps/*.h5:/u' is one array of all ('0.h5')" in error_of(capsys)

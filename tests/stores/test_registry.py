@@ -129,7 +129,8 @@ def test_of_a_directory_of_files_the_line_is_named_that_opens_them(
     Path("steps", name).touch()
     with pytest.raises(ArgumentError) as caught:
         open_source("steps")
-    said = f"{one!r} is one of its arrays; chunkflow.stack([chunkflow.{joined}]) joins them ({name!r})"
+    line = f"`import chunkflow, glob; chunkflow.stack([chunkflow.{joined}])`"
+    said = f"{one!r} is one of its arrays; {line} joins them ({name!r})"
     assert str(caught.value).endswith(f"steps is a directory, and no zarr array: {said}")
 
 

@@ -77,7 +77,7 @@ def open_hdf5(path: str) -> Source:
     assert parts is not None, path
     path, name = os.path.abspath(parts[0]), parts[1]
     guard = Guard.of_files(path, path)
-    file = open_file(path)
+    file = open_file(path, name)
     with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
         dataset = _found(file, path, name)
         attributes = {key: dataset.attrs[key] for key in (*NAMES, *OF_TIMES) if key in dataset.attrs}

@@ -31,8 +31,8 @@ PARTIAL = ".partial"
 """End of the names of datasets that are being written."""
 
 
-def open_file(path: str) -> Any:
-    """Open an HDF5 file for reading.
+def open_file(path: str, name: str | None = None) -> Any:
+    """Open an HDF5 file for reading, of which a dataset of this `name` is wanted.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def open_file(path: str) -> Any:
         HDF5 cannot open it: it is truncated, say, or being written by another process.
     """
     if not os.path.isfile(path):
-        raise SourceNotFoundError(f"there is no file {path}{pattern(path)}")
+        raise SourceNotFoundError(f"there is no file {path}{pattern(path if name is None else f'{path}:{name}')}")
     try:
         return opened(path)
     except OSError as error:
