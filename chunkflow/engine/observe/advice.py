@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from chunkflow.core.markup import Printed
@@ -14,6 +15,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe.seen import Seen
 from chunkflow.engine.observe.what_if import WAITING, WhatIf, what_ifs
+from chunkflow.errors import ChunkflowError
 from chunkflow.planner.plan import Plan
 from chunkflow.system.host import cores
 
@@ -32,6 +34,9 @@ SLOW_LINK = 12e9
 NEW_PAGES = 2e9
 """Bytes per second at which a core is given memory that it has not used, where that was not measured."""
 
+
+LARGER, GAIN = (4, 16), 0.02
+"""How many times as large budgets are that may be advised, and the share of the predicted time that one has to save."""
 
 SLOW = "the function is slow"
 """Name of the cause that the function's own work takes most of the run."""
@@ -158,6 +163,18 @@ def _small_chunks(run: Seen) -> Cause | None:
     return None
 
 
+def _gains_by_budget(run: Seen) -> bool:
+    """Whether a larger budget would be quicker by the model, or nobody can tell."""
+    if run.replan is None:
+        return True
+    budgets = {times * run.plan.budget for times in LARGER} | ({run.plan.whole} - {None})
+    for budget in budgets:
+        with suppress(ChunkflowError):
+            if run.replan(budget).estimate.seconds < (1 - GAIN) * run.plan.estimate.seconds:
+                return True
+    return False
+
+
 def _number_of_chunks(spec: ArraySpec) -> int:
     return math.prod(-(-n // c) for n, c in zip(spec.shape, spec.chunks or spec.shape, strict=True) if n)
 
@@ -170,7 +187,10 @@ def _read_again(run: Seen) -> Cause | None:
     chunked = [spec for spec in run.plan.operands if spec.chunks is not None]
     if times < 1.2 or not stored or run.bound_by not in ("read", "upload", "decode"):
         return None
+    gains = _gains_by_budget(run)
     if not chunked or (run.plan.excess < run.plan.overlap and run.plan.op.has_halo):
+        if not gains:
+            return None
         return Cause(
             "elements are read again",
             what,
@@ -184,7 +204,7 @@ def _read_again(run: Seen) -> Cause | None:
     return Cause(
         "chunks lie across the blocks",
         f"{what}: {spec.name} has chunks of {spec.chunks}, and blocks are {run.plan.block}{halos}",
-        f"store it in {chunks} (cf.rechunk), or raise the budget{enough}",
+        f"store it in {chunks} (cf.rechunk)" + f", or raise the budget{enough}" * gains,
     )
 
 
@@ -262,6 +282,8 @@ def _no_overlap(run: Seen) -> Cause | None:
     elif run.lasts(besides):
         seen = f"there are {len(plan.grid):,} blocks, which take about {besides:.2g} s besides their bytes"
     else:
+        return None
+    if not _gains_by_budget(run):
         return None
     return Cause("a small budget", f"within {format_bytes(plan.budget)} {seen}", "raise the budget")
 

@@ -185,6 +185,19 @@ def test_a_small_budget_is_named_and_a_larger_one_told() -> None:
     assert better.seconds < lasted / 2
 
 
+def test_a_larger_budget_is_advised_where_it_would_be_quicker_alone() -> None:
+    small = plan(staged=True, budget=1 << 16)
+    quicker, alike = plan(staged=True), replace(small, budget=16 << 20)
+    for then, said in ((quicker, True), (alike, False)):
+        run = seen(small, spent=small.estimate.stages, replan=lambda budget, then=then, **_: then)
+        assert ("a small budget" in causes(run)) == said
+    cut = plan(lanes=1, budget=50 << 20, chunks=(256, 512, 512), storage=Storage(how="zarr", raw=True, copies=0))
+    for then, said in ((plan(lanes=1, budget=2 * cut.whole), True), (cut, False)):
+        run = seen(cut, READS, spent=READS, replan=lambda budget, then=then, **_: then)
+        (cause,) = [each for each in advised(run).causes if each.name == "chunks lie across the blocks"]
+        assert ("raise the budget" in cause.remedy) == said
+
+
 def test_new_memory_of_a_result_is_told_of() -> None:
     x = np.ones((64, 1024, 128))
     made = profiled(lambda: cf.map(np.negative, x, **CPU))
