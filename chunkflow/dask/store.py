@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import dask
@@ -16,25 +17,28 @@ import dask.threaded
 import numpy as np
 from dask.delayed import Delayed
 
+from chunkflow import devices
 from chunkflow.api.lazy.compute import places_by_node
 from chunkflow.cluster.kept import KeptResults
-from chunkflow.cluster.partition import PARTITION, pass_of
+from chunkflow.cluster.partition import PARTITION, pass_of, passes_of
 from chunkflow.cluster.resources import asking
 from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.spelling import meant
+from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import planned
 from chunkflow.engine.options import Options, check_named
 from chunkflow.engine.passes import Passes
 from chunkflow.engine.resume import BOOT, boot, check_resume, said_of, versions
-from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ChunkflowError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.kernels.digest import digest
+from chunkflow.kernels.users import users_function
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import (
     ExistingArray,
@@ -93,7 +97,8 @@ def store(
         Bytes that a task reads, as ``"64GB"``.
     chunks : tuple of int, optional
         Of a zarr array that is created. By default they are chosen, and get smaller until a block of whole ones fits a
-        `budget` that is given; not with `resume`, nor of arrays of dask's.
+        `budget` that is given. Not with `resume`, nor where dask's arrays or functions of one's own are computed, which
+        are not tried before a worker does.
     budget : int, str or float, optional
         Device memory of each worker, as for `chunkflow.map`. Tasks of one process share it, and take turns.
         Where none is given, half of the worker's memory limit on the CPU.
@@ -324,13 +329,28 @@ def _shared(place: ExistingArray, target: Target, spec: ArraySpec) -> Any:
     return shared
 
 
+ROOMY = 64
+"""A budget of so many times the bytes of a chunk holds blocks of whole ones, whatever is computed."""
+
+
 def _fitting(wanted: dict[Node, Any], settings: Settings, overwrite: bool) -> dict[Node, Shape]:
     """Chunks of new arrays in a budget that is given, as a run in this process would choose them.
 
-    None where that is not known: a block of dask's is computed by its workers, not for a trial call here.
+    None where that is not known: blocks of dask's and functions of the user's are computed by workers, which may have
+    what they need, and not tried here. Nor where the budget is roomy.
     """
     new = {node: place for node, place in wanted.items() if is_new(place)}
     if settings.budget is None or any(is_dask_array(leaf.source) for node in new for leaf in leaves(node, ())):
+        return {}
+    described = [open_target(p, overwrite=overwrite).describe(n.shape, n.spec.dtype, None) for n, p in new.items()]
+    largest = max([math.prod(spec.chunks or ()) * spec.dtype.itemsize for spec in described], default=0)
+    with suppress(ChunkflowError):
+        if not largest or ROOMY * largest <= bytes_left(settings.budget, devices.resolve(settings.device)):
+            return {}
+    try:
+        if any(users_function(made.declared.kernel) is not None for made, _ in passes_of(list(new)).values()):
+            return {}
+    except UnsupportedError:  # some are unrolled later
         return {}
     options = Options(budget=settings.budget, device=settings.device, overwrite=overwrite)
     try:

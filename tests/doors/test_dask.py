@@ -707,6 +707,19 @@ def test_chunks_of_new_arrays_fit_the_budget(tmp_path: Path, budget: str | None)
         np.testing.assert_allclose(found[...], here[...])
 
 
+def test_functions_of_ones_own_are_not_tried_before_a_worker_calls_them(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((512, 512)))
+    called = []
+    lazy = cf.open(tmp_path / "x.npy").map(lambda block: called.append(0) or block, dtype="f8")
+
+    def no_worker(graph: Any, keys: Any, **_: Any) -> None:
+        raise RuntimeError("no worker")
+
+    with pytest.raises(RuntimeError, match="no worker"):
+        cd.store(lazy, tmp_path / "a.zarr", budget="1MB", device="cpu", scheduler=no_worker)
+    assert not called
+
+
 def test_chunks_that_are_asked_for_stay(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((512, 512)))
     lazy = cf.open(tmp_path / "x.npy") * 2
