@@ -169,6 +169,7 @@ def keeps_chunks(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, dep
 def finds_last(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape) -> bool:
     """Whether each block begins in the chunk that the block before has read last: across their order they lie in one.
 
+    >>> import numpy as np
     >>> from chunkflow.core.nest import nest
     >>> x = ArraySpec("x", (8, 8), np.dtype("f4"), chunks=(4, 4))
     >>> operand = nest([x.shape]).operands[0]

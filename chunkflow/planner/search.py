@@ -277,7 +277,7 @@ def _with_notes(chosen: Plan, fitting: Sequence[Plan], most: int) -> Plan:
     larger = max(alike, key=lambda p: p.memory.total)
     if larger.memory.total > chosen.memory.total:
         notes.append(
-            f"smaller than the budget allows: blocks of {larger.block} would take "
+            f"smaller than the budget allows, as larger ones gain little: blocks of {larger.block} would take "
             f"{format_bytes(larger.memory.total)} and {larger.estimate.seconds:.3g} s by the model"
         )
     if chosen.depth == 1 < min(len(chosen.grid), most):
