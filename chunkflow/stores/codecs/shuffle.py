@@ -11,6 +11,9 @@ import numpy as np
 from chunkflow.stores.codecs.step import flat
 from chunkflow.stores.kvstore.protocol import ChunkError
 
+FEW = 4096
+"""Bytes up to which NumPy turns them sooner: numcodecs looks at what it is given for longer than it works."""
+
 
 @dataclass(frozen=True)
 class Shuffle:
@@ -26,7 +29,11 @@ class Shuffle:
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
         if size is not None and len(raw) != size:
             raise ChunkError(f"{len(raw)} bytes of a chunk were shuffled, not {size}")
-        return flat(numcodecs.Shuffle(self.itemsize).decode(raw, np.empty(len(raw), np.uint8) if out is None else out))
+        out = np.empty(len(raw), np.uint8) if out is None else out
+        if len(raw) > FEW or len(raw) % self.itemsize:
+            return flat(numcodecs.Shuffle(self.itemsize).decode(raw, out))
+        out.reshape(-1, self.itemsize)[...] = raw.reshape(self.itemsize, -1).T
+        return out
 
     def encode(self, raw: Any) -> Any:
         return numcodecs.Shuffle(self.itemsize).encode(flat(raw))
