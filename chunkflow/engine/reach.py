@@ -33,8 +33,8 @@ SHARE = 0.01
 """Part of the range of all values by which one must change: filters whose tails are cut on purpose change by less."""
 
 
-THICK = 8
-"""Elements along an axis that give a middle, and some around it."""
+THICK = 8, 32, 128
+"""Elements along an axis that give a middle, and some around it: more of them to find a depth that is enough."""
 
 
 def warn_of_block_edges(run: Prepared) -> None:
@@ -47,19 +47,23 @@ def warn_of_block_edges(run: Prepared) -> None:
         return
     found = None
     with suppress(Exception), run.device.attach(), run.pool.active(), np.errstate(all="ignore"):
-        found = next(filter(None, map(_seen, _probes(run, run.tried, cut))), None)
+        for thick in THICK:
+            seen = next(filter(None, map(_seen, _probes(run, run.tried, cut, thick))), None)
+            found = seen or found
+            if seen is None or seen[2] is not None:
+                break
     if found is None:
         return
     probe, share, enough = found
     beyond = (
         "Give a much larger depth="
         if enough is None
-        else f"Give a depth= that is larger by {enough}, or ignore BlockEdgeWarning if tails are cut on purpose"
+        else f"Give a depth= that is larger by at least {enough}, or ignore BlockEdgeWarning if tails are cut on purpose"
     )
     others = (
         "Use map_overlap, or compute what it takes of all elements first and pass that to it"
         if enough is None
-        else f"Use map_overlap with depth={enough}, which hands each block its neighbours"
+        else f"Use map_overlap with a depth of at least {enough}, which hands each block its neighbours"
     )
     has_halo = probe.nest.has_halo
     said = (
@@ -122,11 +126,11 @@ class _Probe:
         return within(output.region(self.middle), output.region(self.box))
 
 
-def _probes(run: Prepared, tried: Shape, cut: tuple[int, ...]) -> Iterator[_Probe]:
+def _probes(run: Prepared, tried: Shape, cut: tuple[int, ...], thick: int) -> Iterator[_Probe]:
     """Probes of a run's calls of the user's functions, at the corner of its arrays."""
     kernel, nest = run.kernel, run.plan.op
     assert kernel is not None
-    box = grid.whole(_sides(nest.extents, tried, cut, nest.whole))
+    box = grid.whole(_sides(nest.extents, tried, cut, nest.whole, thick))
     nest = replace(nest, operands=tuple([replace(operand, ahead=()) for operand in nest.operands]))
     blocks = [read_block(*each, run.device, box) for each in zip(run.sources, nest.operands, strict=True)]
     if not isinstance(kernel, Fused):
@@ -167,17 +171,17 @@ class _Noting(KernelWrapper):
         return blocks
 
 
-def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[int]) -> Shape:
+def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[int], thick: int) -> Shape:
     """Sides of a box with room around its middle: with no more elements than the one that was tried, if possible.
 
-    >>> _sides((200, 300, 300), (1, 218, 300), (0,), ()), _sides((9, 9), (1, 9), (0,), (1,))
+    >>> _sides((200, 300, 300), (1, 218, 300), (0,), (), 8), _sides((9, 9), (1, 9), (0,), (1,), 8)
     ((8, 109, 75), (4, 9))
     """
-    sides = [
-        min(n, max(side, THICK)) if a in cut else side for a, (n, side) in enumerate(zip(extents, tried, strict=True))
-    ]
+    sides = list(tried)
+    for axis in cut:
+        sides[axis] = min(extents[axis], max(sides[axis], thick))
     while math.prod(sides) > math.prod(tried):
-        least = [n if a in whole else THICK // 2 if a in cut else 1 for a, n in enumerate(sides)]
+        least = [n if a in whole else min(n, thick // 2) if a in cut else 1 for a, n in enumerate(sides)]
         longest = max(range(len(sides)), key=lambda a: sides[a] / least[a])
         if sides[longest] <= least[longest]:
             break
