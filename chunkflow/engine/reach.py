@@ -58,7 +58,7 @@ def warn_of_block_edges(run: Prepared) -> None:
     beyond = (
         "Give a much larger depth="
         if enough is None
-        else f"Give a depth= that is larger by at least {enough}, or ignore BlockEdgeWarning if tails are cut on purpose"
+        else f"Give a depth= that is larger by at least {enough}, or ignore BlockEdgeWarning if that is meant"
     )
     others = (
         "Use map_overlap, or compute what it takes of all elements first and pass that to it"
