@@ -37,6 +37,10 @@ THICK = 8, 32, 128
 """Elements along an axis that give a middle, and some around it: more of them to find a depth that is enough."""
 
 
+PART = 8
+"""One part in so many of the block of a trial is enough, where it can be cut."""
+
+
 def warn_of_block_edges(run: Prepared) -> None:
     """Warn, once a run starts, if values near the borders of blocks are not those of the whole array.
 
@@ -172,16 +176,19 @@ class _Noting(KernelWrapper):
 
 
 def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[int], thick: int) -> Shape:
-    """Sides of a box with room around its middle: with no more elements than the one that was tried, if possible.
+    """Sides of a box with room around its middle: a part of the block that was tried, if possible.
+
+    Axes of which the function has seen all are as long again: it may need that.
 
     >>> _sides((200, 300, 300), (1, 218, 300), (0,), (), 8), _sides((9, 9), (1, 9), (0,), (1,), 8)
-    ((8, 109, 75), (4, 9))
+    ((8, 3, 300), (4, 9))
     """
+    kept = {a for a, n in enumerate(extents) if a in whole or (a not in cut and tried[a] == n)}
     sides = list(tried)
     for axis in cut:
         sides[axis] = min(extents[axis], max(sides[axis], thick))
-    while math.prod(sides) > math.prod(tried):
-        least = [n if a in whole else min(n, thick // 2) if a in cut else 1 for a, n in enumerate(sides)]
+    least = [n if a in kept else min(n, thick // 2) if a in cut else 1 for a, n in enumerate(sides)]
+    while math.prod(sides) > math.prod(tried) // PART:
         longest = max(range(len(sides)), key=lambda a: sides[a] / least[a])
         if sides[longest] <= least[longest]:
             break
