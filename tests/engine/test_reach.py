@@ -104,6 +104,12 @@ def test_a_function_of_the_whole_array_is_named_in_map(fn: Callable[[Any], Any])
     assert "chunks=" in said
 
 
+def test_a_function_of_whole_axes_is_told_of_no_depth() -> None:
+    [said] = said_by(lambda: cf.map(lambda b: b - np.nanmean(b, axis=0), X, budget=SMALL, device="cpu"))
+    assert "depth" not in said
+    assert "apply_gufunc" in said
+
+
 def test_where_one_block_holds_all_nothing_is_said() -> None:
     x = X[:20, :20]
     assert said_by(lambda: cf.map(lambda b: b - b.mean(), x, budget="1GB", device="cpu")) == []
