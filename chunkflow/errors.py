@@ -161,9 +161,10 @@ class SlowRunWarning(UserWarning):
 class BlockEdgeWarning(UserWarning):
     """Values of a function near the borders of its blocks are not those of the whole array, as it looks further.
 
-    It is given once a run starts whose blocks the plan chooses, or have a depth: of a small block, elements that the
-    function must not need are changed, and some value changed by more than a hundredth of the range of all. Nothing is
-    tried where there is one block, or with both `dtype` and `workspace` given.
+    It is given once a run starts whose blocks the plan chooses, or have a depth. Of a small block, elements that the
+    function must not need are changed, or cut off, and some value changed by more than a hundredth of the range of all.
+    Nothing is tried where there is one block, with both `dtype` and `workspace` given, or of functions that ask for
+    `block_id` or `block_info`.
     """
 
 

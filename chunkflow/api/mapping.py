@@ -114,7 +114,7 @@ def map(
     options = Options(
         out, budget, dtype, chunks, workspace, device, overwrite, progress, None, sync, resume, name, checksum
     )
-    declare = declare_map(fn, kwargs, drop_axis, new_axis)
+    declare = declare_map(fn, kwargs, drop_axis, new_axis, chosen=True)
     return Request(declare, arrays, options, fn=fn, shapes_only=True, keeps=True)
 
 

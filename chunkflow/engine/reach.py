@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,11 +54,11 @@ def warn_of_block_edges(run: Prepared) -> None:
         for thick in THICK:
             seen = next(filter(None, map(_seen, _probes(run, run.tried, cut, thick))), None)
             found = seen or found
-            if seen is None or seen[2] is not None:
+            if seen is None or seen.enough is not None or not seen.is_far:
                 break
     if found is None:
         return
-    probe, share, enough = found
+    probe, share, enough, is_far = found
     beyond = (
         "Give a much larger depth="
         if enough is None
@@ -70,12 +70,26 @@ def warn_of_block_edges(run: Prepared) -> None:
         else f"Use map_overlap with a depth of at least {enough}, which hands each block its neighbours"
     )
     has_halo = probe.nest.has_halo
+    on = (
+        "where a block ends, or how long it is"
+        if not is_far
+        else "elements beyond the depth"
+        if has_halo
+        else "elements of other blocks"
+    )
+    way = (
+        "Take places from block_info=, or from an array beside the other"
+        if not is_far
+        else beyond
+        if has_halo
+        else others
+    )
+    own = "" if has_halo else "; if blocks are meant to be computed by themselves, give their chunks="
     said = (
-        f"values of {called(probe.kernel)} near the borders of blocks depend on elements "
-        f"{'beyond the depth' if has_halo else 'of other blocks'}: in a trial they changed by {share:.0%} of their "
-        f"range when such elements did. Blocks are cut along {'axis' if len(probe.cut) == 1 else 'axes'} "
-        f"{', '.join(map(str, probe.cut))}, so results depend on the budget. "
-        f"{beyond if has_halo else f'{others}; if blocks are meant to be computed by themselves, give their chunks='}"
+        f"values of {called(probe.kernel)} depend on {on}: in a trial they changed by {share:.0%} of their range with "
+        f"such a change, and of less than 1% nothing is said. Blocks are cut along "
+        f"{'axis' if len(probe.cut) == 1 else 'axes'} {', '.join(map(str, probe.cut))}, so results depend on the "
+        f"budget. {way}{own}"
     )
     warnings.warn(said, BlockEdgeWarning, stacklevel=users_line())
 
@@ -96,14 +110,22 @@ class _Probe:
 
     @property
     def middle(self) -> Region:
-        """The box without a quarter of it at each end of the cut axes."""
-        quarters = [(s.stop - s.start) // 4 if a in self.cut else 0 for a, s in enumerate(self.box)]
-        return tuple([slice(s.start + n, s.stop - n) for n, s in zip(quarters, self.box, strict=True)])
+        """A part of the box, with a quarter of it before and less behind: what is turned around shows that way."""
+        pairs = [((s.stop - s.start) // 4 if a in self.cut else 0, s) for a, s in enumerate(self.box)]
+        return tuple([slice(s.start + n, s.stop - n // 2) for n, s in pairs])
 
     @property
     def room(self) -> int:
         """Elements that lie around the middle, at most."""
         return max([self.middle[axis].start - self.box[axis].start for axis in self.cut], default=0)
+
+    def alone(self) -> list[Any]:
+        """Results of the middle as a block of its own."""
+        given = [
+            block[within(operand.region(self.middle), operand.region(self.box))]
+            for block, operand in zip(self.blocks, self.nest.operands, strict=True)
+        ]
+        return self._results(given, self.middle)
 
     def values(self, more: int) -> list[Any]:
         """Results where only elements as near to the middle as the depth, and so many more, are the array's own."""
@@ -113,14 +135,21 @@ class _Probe:
             _changed(block, within(operand.region(kept), operand.region(self.box)))
             for block, operand in zip(self.blocks, self.nest.operands, strict=True)
         ]
-        sides = grid.shape_of(self.box)
+        return self._results(given, self.box)
+
+    def _results(self, blocks: Sequence[Any], box: Region) -> list[Any]:
+        sides = grid.shape_of(box)
         with interrupts.allowed(), trial():
-            found = self.kernel(given, self.nest, Grid(self.nest.extents, sides), (0,) * len(sides), self.box)
+            found = self.kernel(blocks, self.nest, Grid(self.nest.extents, sides), (0,) * len(sides), box)
         return list(found) if isinstance(found, tuple) else [found]
 
     def change(self, right: Sequence[Any], values: Sequence[Any]) -> float:
-        """The largest change of a value in the middle, as a part of the range of all."""
-        return max(_change(a, b, self._middle_of(i)) for i, (a, b) in enumerate(zip(right, values, strict=True)))
+        """The largest change of a value in the middle, as a part of the range of all; `values` may have that alone."""
+        found = 0.0
+        for i, (a, b) in enumerate(zip(right, values, strict=True)):
+            middle = self._middle_of(i)
+            found = max(found, _change(a, b, middle, middle if b.shape == a.shape else ...))
+        return found
 
     def _middle_of(self, number: int) -> Region:
         if self.lies is not None:
@@ -128,6 +157,19 @@ class _Probe:
             return tuple([middle[axis] for axis in self.lies])
         output = self.nest.outputs[number]
         return within(output.region(self.middle), output.region(self.box))
+
+
+class _Seen(NamedTuple):
+    """The share of their range by which values of a probe changed, and by how much the depth must be larger.
+
+    The depth is None where more is needed than the probe has room for. Not `is_far`: it is not of elements further away
+    that values depend, but of the block's shape.
+    """
+
+    probe: _Probe
+    share: float
+    enough: int | None
+    is_far: bool = True
 
 
 def _probes(run: Prepared, tried: Shape, cut: tuple[int, ...], thick: int) -> Iterator[_Probe]:
@@ -196,11 +238,8 @@ def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[i
     return tuple(sides)
 
 
-def _seen(probe: _Probe) -> tuple[_Probe, float, int | None] | None:
-    """How much of the range some value changes, and by how much the depth must be larger; None where nothing changes.
-
-    The depth is None where more is needed than the probe has room for.
-    """
+def _seen(probe: _Probe) -> _Seen | None:
+    """What shows that values depend on more than they should; None if nothing does."""
     if not probe.room:
         return None
     right = probe.values(probe.room)
@@ -208,12 +247,15 @@ def _seen(probe: _Probe) -> tuple[_Probe, float, int | None] | None:
     def change(more: int) -> float:
         return probe.change(right, probe.values(more))
 
-    share = change(0)
+    far = change(0)
+    share = far if far > SHARE else probe.change(right, probe.alone())
     if share <= SHARE or change(probe.room) > 0:
         return None
+    if far <= SHARE:
+        return _Seen(probe, share, None, is_far=False)
     enough = bisect_left(range(probe.room), True, key=lambda more: change(more) <= SHARE)
     # Of a mean of all elements, say, the change only becomes small, as few elements are left that are changed.
-    return probe, share, enough if enough <= probe.room // 2 else None
+    return _Seen(probe, share, enough if enough <= probe.room // 2 else None)
 
 
 def _changed(block: Any, kept: Region) -> Any:
@@ -242,15 +284,18 @@ def _changed(block: Any, kept: Region) -> Any:
     return found
 
 
-def _change(right: Any, values: Any, part: Region) -> float:
-    """The largest change in a part of some values, as a part of the range of all; NaN counts as a value."""
+def _change(right: Any, values: Any, part: Region, same: Any) -> float:
+    """The largest change in a part of some values, as a part of the range of all; NaN counts as a value.
+
+    The `same` part of the others is compared with it.
+    """
     if right.dtype.kind in "mM":
         right, values = right.view("i8"), values.view("i8")
     if right.dtype.kind not in "biufc" or not right[part].size:
         return 0.0
     wide = "c16" if right.dtype.kind == "c" else "f8"
     right, values = right.astype(wide), values.astype(wide)
-    new, old = values[part], right[part]
+    new, old = values[same], right[part]
     if bool((np.isnan(new) != np.isnan(old)).any()):
         return 1.0
     change = float(np.nan_to_num(abs(new - old), nan=0.0).max())

@@ -109,8 +109,13 @@ def declare_map(
     kwargs: dict[str, Any],
     drop: int | Sequence[int] | None = None,
     new: int | Sequence[int] | None = None,
+    *,
+    chosen: bool = False,
 ) -> Declare:
-    """Declare `map`: `blockwise` with the axes aligned from the right, as arrays broadcast."""
+    """Declare `map`: `blockwise` with the axes aligned from the right, as arrays broadcast.
+
+    `chosen` says whether the user chose the function.
+    """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}: the function comes before the arrays")
 
@@ -120,7 +125,7 @@ def declare_map(
         out = tuple((place, "new") if a is None else a for place, a in enumerate(output_axes(ndim, drop, new)))
         added: dict[Hashable, int] = {index: 1 for index in out if isinstance(index, tuple)}
         op, axes = spanned(out, [(tuple(range(ndim - len(s), ndim)), s) for s in shapes], added, whole=True)
-        kernel = MapKernel(fn, args, kwargs, axes)
+        kernel = MapKernel(fn, args, kwargs, axes, chosen=chosen)
         return Declared(op, kernel, axes, tiles=not kernel.wants)
 
     return declare
@@ -161,7 +166,7 @@ def declare_blockwise(
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shapes = [(index, spec.shape) for index, spec in zip(operands, specs, strict=True)]
         op, axes = spanned(out, shapes, new, whole=combine is None)
-        call = MapKernel(fn, tuple(arguments), kwargs, axes)
+        call = MapKernel(fn, tuple(arguments), kwargs, axes, chosen=True)
         lengths = tuple(new.get(name) for name in out)
         kernel: Kernel = call
         if combine is not None and len(set(axes) - {None}) < len(op.extents):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chunkflow.kernels.fusion.program import Call, Fused, Instruction
+from chunkflow.kernels.map import MapKernel
 from chunkflow.kernels.protocol import Kernel, Kind
 from chunkflow.kernels.subnest import SubNestKernel
 from chunkflow.kernels.users import users_function
@@ -20,9 +21,15 @@ def is_local(kernel: Kernel) -> bool:
         return False
     if isinstance(kernel, Fused):
         return any(is_local_call(call) for call, _ in kernel.program)
-    return kernel.kind is Kind.MAP and not kernel.wants and users_function(kernel) is not None
+    return kernel.kind is Kind.MAP and _is_foreign(kernel)
 
 
 def is_local_call(call: Instruction) -> bool:
     """Whether an instruction calls such a function."""
-    return isinstance(call, Call) and call.foreign and not call.kernel.wants and users_function(call.kernel) is not None
+    return isinstance(call, Call) and _is_foreign(call.kernel)
+
+
+def _is_foreign(kernel: Kernel) -> bool:
+    """Whether it calls a function of the user's, or one of NumPy's that he chose; ufuncs look at single elements."""
+    chosen = isinstance(kernel, MapKernel) and kernel.chosen and not kernel.is_ufunc
+    return not kernel.wants and (chosen or users_function(kernel) is not None)

@@ -33,6 +33,8 @@ class MapKernel(Kernel):
         For each dimension of its results the axis of the nest that it follows; None for a new one.
     dtypes : tuple of numpy.dtype
         Dtypes of its results, as far as they are known: one None before the trial call.
+    chosen : bool
+        Whether the user chose the function, which may be NumPy's.
     """
 
     fn: Callable[..., Any]
@@ -40,6 +42,7 @@ class MapKernel(Kernel):
     kwargs: Mapping[str, Any]
     axes: tuple[int | None, ...]
     dtypes: tuple[np.dtype | None, ...] = (None,)
+    chosen: bool = False
     wants: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:

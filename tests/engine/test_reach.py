@@ -95,13 +95,59 @@ def test_within_an_expression_it_is_named_too(name: str, depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "fn", [lambda b: b - b.mean(), lambda b: b / b.max(), lambda b: np.cumsum(b, axis=0), lambda b: (b - b.min()) > 0.5]
+    "fn",
+    [
+        lambda b: b - b.mean(),
+        lambda b: b / b.max(),
+        lambda b: np.cumsum(b, axis=0),
+        lambda b: (b - b.min()) / np.ptp(b),
+    ],
 )
 def test_a_function_of_the_whole_array_is_named_in_map(fn: Callable[[Any], Any]) -> None:
     [said] = said_by(lambda: cf.map(fn, X + np.float32(1), budget=SMALL, device="cpu"))
     assert "of other blocks" in said
     assert "map_overlap" in said
     assert "chunks=" in said
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda b: np.flip(b, 0),
+        lambda b: b * np.hanning(len(b))[:, None, None],
+        lambda b: b * np.arange(len(b))[:, None, None],
+        lambda b: b + len(b),
+    ],
+)
+def test_a_function_of_where_its_block_ends_is_named(fn: Callable[[Any], Any]) -> None:
+    assert len(said_by(lambda: cf.map(fn, X, budget=SMALL, device="cpu"))) == 1
+    assert len(said_by(lambda: (cf.map(fn, cf.open(X)) + 1).compute(budget=SMALL, device="cpu"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "how"),
+    [
+        (np.sort, {"axis": 0}),
+        (np.argsort, {"axis": 0}),
+        (np.cumsum, {"axis": 0}),
+        (np.roll, {"shift": 1, "axis": 0}),
+        (np.fft.fft, {"axis": 0}),
+        (np.fft.fftshift, {}),
+        (np.unwrap, {"axis": 0}),
+    ],
+)
+def test_functions_of_numpys_are_tried_too(fn: Callable[..., Any], how: dict[str, Any]) -> None:
+    x, run = 10 * X, {"budget": 2 * SMALL, "device": "cpu"}
+    assert len(said_by(lambda: cf.map(fn, x, **how, **run))) == 1
+    assert len(said_by(lambda: cf.map(fn, cf.open(x), **how).compute(**run))) == 1
+    assert said_by(lambda: cf.map(fn, x, chunks=(-1, 10, 10), **how, **run)) == []
+
+
+@pytest.mark.parametrize("fn", [np.sqrt, np.clip, np.nan_to_num, np.where])
+def test_functions_of_single_elements_are_not(fn: Callable[..., Any]) -> None:
+    more = {np.clip: (0.2, 0.7), np.where: (X, 0)}.get(fn, ())
+    first = X > 0.5 if fn is np.where else X
+    assert said_by(lambda: cf.map(fn, first, *more, budget=SMALL, device="cpu")) == []
 
 
 def test_a_function_of_whole_axes_is_told_of_no_depth() -> None:

@@ -136,7 +136,9 @@ def map_overlap(
     options = Options(
         out, budget, dtype, chunks, workspace, device, overwrite, progress, None, sync, resume, name, checksum
     )
-    once = Request(declare_overlap(fn, kwargs, depth, boundary, trim=trim), arrays, options, fn=fn, keeps=True)
+    once = Request(
+        declare_overlap(fn, kwargs, depth, boundary, trim=trim, chosen=True), arrays, options, fn=fn, keeps=True
+    )
     steps = None if steps_per_pass is None else check_int("steps_per_pass", steps_per_pass, 1)
     if check_int("iterations", iterations, 1) == 1:
         return once
@@ -180,7 +182,7 @@ def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **opti
 
 
 def declare_overlap(
-    fn: Callable[..., Any], kwargs: dict[str, Any], depth: Any, boundary: Any, *, trim: bool
+    fn: Callable[..., Any], kwargs: dict[str, Any], depth: Any, boundary: Any, *, trim: bool, chosen: bool = False
 ) -> Declare:
     """Declare `map_overlap`, and functions of ours that are one."""
 
@@ -198,7 +200,7 @@ def declare_overlap(
                 if axis is not None:
                     cut[axis] = max(cut[axis][0], before), max(cut[axis][1], after)
         axes = output_axes(len(op.extents))
-        kernel = Overlap(fn, args, kwargs, axes, depth=tuple(wanted), trim=tuple(cut) if trim else None)
+        kernel = Overlap(fn, args, kwargs, axes, depth=tuple(wanted), trim=tuple(cut) if trim else None, chosen=chosen)
         return Declared(replace(op, operands=tuple(operands)), kernel, axes, tiles=not kernel.wants)
 
     return declare
