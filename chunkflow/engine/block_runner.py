@@ -19,6 +19,7 @@ from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
 from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
+from chunkflow.kernels.ranges import check_range
 from chunkflow.kernels.subnest import placed
 from chunkflow.kernels.users import called, users_function
 from chunkflow.planner.plan import Plan
@@ -305,6 +306,7 @@ class BlockRunner:
                 f"fn returned dtype {got}; expected {dtype}, or what casts to it by the same_kind rule: convert it "
                 "in fn, by .astype, or name its dtype in dtype="
             )
+        check_range(array, dtype, box)
 
     def _empty(self, shape: Shape, dtype: np.dtype, order: Shape) -> Any:
         array = self._device.xp.empty(tuple(shape[a] for a in order), dtype)

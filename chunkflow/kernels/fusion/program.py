@@ -18,6 +18,7 @@ from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ResultError, ResultTypeError
 from chunkflow.kernels.protocol import Became, KernelWrapper, Library, MultiKernel
+from chunkflow.kernels.ranges import check_range
 from chunkflow.system.references import only_listed
 
 Axes = tuple[int | None, ...]
@@ -392,7 +393,10 @@ def _checked(result: Any, expected: Shape, dtype: Any, box: Region) -> Any:
         )
     if isinstance(result, np.generic):
         result = np.asarray(result)
-    return result if dtype is None else cast_to(result, dtype)
+    if dtype is None:
+        return result
+    check_range(result, dtype, box)
+    return cast_to(result, dtype)
 
 
 def cast_to(result: Any, dtype: np.dtype) -> Any:
