@@ -149,7 +149,7 @@ class SlowRunWarning(UserWarning):
     It is given once a run starts, if one of these holds by the plan:
 
     - There are more than 100,000 blocks, and handling them takes more than half of the time.
-    - Elements are read 8 times or more, 1 GiB or more in all in the passes of a call, reading bounds the run, and a
+    - Elements are read 8 times or more, 256 MiB or more in all in the passes of a call, reading bounds the run, and a
       larger budget would do with less.
     - Sources are asked for parts of blocks so often that this takes 5 s or more, and more than half of the time, where
       a larger budget would do with less: a read of an array of xarray's or dask's takes milliseconds.

@@ -40,5 +40,6 @@ def settle(options: argparse.Namespace, *, only_begun: bool) -> int:
     if found:
         print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}")
     else:  # of an output nothing may be there yet, or its path is misspelt
-        print("nothing is left" if is_url or os.path.exists(file) else f"nothing is left: there is no {file}")
+        what = "to be finished or undone; chunkflow clean lists what else runs left" if only_begun else "left"
+        print(f"nothing is {what}" if is_url or os.path.exists(file) else f"nothing is {what}: there is no {file}")
     return 0

@@ -159,7 +159,7 @@ class _Probe:
         return within(output.region(self.middle), output.region(self.box))
 
 
-class _Seen(NamedTuple):
+class _Dependence(NamedTuple):
     """The share of their range by which values of a probe changed, and by how much the depth must be larger.
 
     The depth is None where more is needed than the probe has room for. Not `is_far`: it is not of elements further away
@@ -238,7 +238,7 @@ def _sides(extents: Shape, tried: Shape, cut: Sequence[int], whole: Collection[i
     return tuple(sides)
 
 
-def _seen(probe: _Probe) -> _Seen | None:
+def _seen(probe: _Probe) -> _Dependence | None:
     """What shows that values depend on more than they should; None if nothing does."""
     if not probe.room:
         return None
@@ -252,10 +252,10 @@ def _seen(probe: _Probe) -> _Seen | None:
     if share <= SHARE or change(probe.room) > 0:
         return None
     if far <= SHARE:
-        return _Seen(probe, share, None, is_far=False)
+        return _Dependence(probe, share, None, is_far=False)
     enough = bisect_left(range(probe.room), True, key=lambda more: change(more) <= SHARE)
     # Of a mean of all elements, say, the change only becomes small, as few elements are left that are changed.
-    return _Seen(probe, share, enough if enough <= probe.room // 2 else None)
+    return _Dependence(probe, share, enough if enough <= probe.room // 2 else None)
 
 
 def _changed(block: Any, kept: Region) -> Any:

@@ -53,10 +53,16 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         return there
     if run.call is not None and targets:
         resumption = Resumption.open(targets, run.plan, run.call, guards_of(run.sources))
+    made = Complete([], turn, resumption)
+    try:
+        if resumption is None or not resumption.start:
+            warn_of_block_edges(run)
+    except BaseException:  # the warning, where warnings are errors
+        made.failed()
+        raise
     watch.started(run.plan, run)
     for text in run.plan.reading:
         watch.noted(text)
-    made = Complete([], turn, resumption)
     try:
         if resumption is not None:
             made.sinks += resumption.sinks
@@ -66,8 +72,6 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         for target, spec in zip(run.targets[len(made.sinks) :], run.plan.outputs[len(made.sinks) :], strict=True):
             made.sinks.append(target.open(spec))
         warn_of_slowness(run.plan)
-        if resumption is None or not resumption.start:
-            warn_of_block_edges(run)
         if len(run.plan.grid):
             pipeline.execute(run.plan, run.kernel, run.sources, made.sinks, run.device, run.pool, watch, resumption)
         elif empty:

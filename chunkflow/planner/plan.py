@@ -30,7 +30,7 @@ AHEAD = 8
 CRUMBS, MOSTLY = 100_000, 0.5
 """More blocks than that are crumbs, where what each costs besides is more than that share of the predicted time."""
 
-AGAIN, MUCH = 8, 1 << 30
+AGAIN, MUCH = 8, 1 << 28
 """How often elements are read, and bytes that are read in all, from which on they are said to be read too often, where
 reading bounds the run."""
 

@@ -138,7 +138,7 @@ def test_a_terminated_run_leaves_nothing_and_ends_by_the_signal(tmp_path: Path) 
 def test_the_command_says_what_there_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed("cf.map(dying, X, out='y.npy', device='cpu')", tmp_path)
     for arguments, said, number in (
-        (["recover"], "nothing is left", 2),
+        (["recover"], "nothing is to be finished or undone", 2),
         (["clean", "--dry-run"], "to be removed", 2),
         (["clean"], "removed", 0),
         (["clean"], "nothing is left", 0),

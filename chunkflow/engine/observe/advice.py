@@ -127,8 +127,8 @@ def _waits_for_the_lock(run: Seen) -> Cause | None:
     return Cause(
         "threads wait for each other",
         f"{run.plan.lanes} threads were in the function for {computing:.3g} s, and computed for {run.processor:.3g} s",
-        "the function holds Python's lock: let NumPy, numba or a C library work on the whole block, or let dask's "
-        "workers be processes",
+        "the function holds Python's lock, or waits for a file or a server: let NumPy, numba or a C library work on "
+        "the whole block, or let dask's workers be processes",
     )
 
 

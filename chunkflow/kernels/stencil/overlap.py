@@ -21,6 +21,17 @@ Halo = tuple[int, int]
 DEEPEST = 1 << 40
 """Most elements of a halo, which keeps the arithmetic of shapes in range."""
 
+OTHERS = {
+    "constant": "a number",
+    "edge": "'nearest'",
+    "grid-constant": "a number",
+    "grid-mirror": "'reflect'",
+    "grid-wrap": "'periodic'",
+    "symmetric": "'reflect'",
+    "wrap": "'periodic'",
+}
+"""What boundaries are called by NumPy and SciPy."""
+
 
 def each(value: Any, number: int, name: str) -> list[Any]:
     """An argument for each array: a list has one for each, any other value holds for all."""
@@ -65,7 +76,8 @@ def _boundary(entry: Any, spec: ArraySpec) -> Boundary:
         return "none"
     if isinstance(entry, str):
         if entry not in BOUNDARIES:
-            raise ArgumentError(f"boundary={entry!r} is none of {', '.join(map(repr, BOUNDARIES))}, or a number")
+            known = f", and {OTHERS[entry]} is here what others call so" if entry in OTHERS else ""
+            raise ArgumentError(f"boundary={entry!r} is none of {', '.join(map(repr, BOUNDARIES))}, or a number{known}")
         return entry
     if not isinstance(entry, bool | int | float | complex | np.generic):
         raise ArgumentTypeError(f"boundary={entry!r} is neither a name nor a number")
