@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,9 @@ class Labels:
     (`by_axis`), they hold ``axis`` in place of ``dim``.
     """
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool) -> None:
+    def __init__(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool, aligned: Collection[str | int] = ()
+    ) -> None:
         self._given = args
         self.arrays = [a for a in (*args, *(a for name, a in kwargs.items() if name != "out")) if is_labelled(a)]
         self._mask = kwargs["where"] if is_labelled(kwargs.get("where")) else None
@@ -42,6 +44,35 @@ class Labels:
             if self.kwargs.get("axis") is not None:
                 raise ArgumentError(f"dim={kwargs['dim']!r} and axis={kwargs['axis']!r} say the same: give one of them")
             self.kwargs["axis"] = axis_of(self.arrays[0], kwargs["dim"])
+        if aligned and len(self.arrays) > 1:
+            self._align(args, kwargs, aligned)
+
+    def _align(self, args: Sequence[Any], kwargs: Mapping[str, Any], aligned: Collection[str | int]) -> None:
+        """Lay out arrays that go with elements of the first one, as weights and groups, by their dimensions' names.
+
+        They have the first array's dimensions, or those of its axes that are reduced.
+        """
+        _ = self.coords
+        first, axis = self.arrays[0], self.kwargs.get("axis")
+        reduced = first.dims if axis is None else tuple(first.dims[a] for a in _axes(axis))
+        positional = [self._beside(a, reduced) if i in aligned else self.args[i] for i, a in enumerate(args)]
+        self.args = tuple(positional)
+        self.kwargs |= {name: self._beside(a, reduced) for name, a in kwargs.items() if name in aligned}
+
+    def _beside(self, array: Any, reduced: Dims) -> Any:
+        first = self.arrays[0]
+        if not is_labelled(array) or array is first:
+            return self._plain(array, None)
+        if lacking := [d for d in array.dims if d not in first.dims]:
+            raise ArgumentError(
+                f"{lacking[0]!r} is a dimension of an array that goes with elements of one with {first.dims}: it has "
+                f"dimensions of that one only, and this has {array.dims}"
+            )
+        dims = reduced if set(array.dims) <= set(reduced) else first.dims
+        found = self._plain(array, tuple(dims))
+        sizes = dict(zip(first.dims, first.shape, strict=True))
+        shape = tuple(sizes[d] for d in dims)
+        return np.broadcast_to(found, shape) if isinstance(found, np.ndarray) and found.shape != shape else found
 
     def _plain(self, value: Any, dims: Dims | None) -> Any:
         if not is_labelled(value):
@@ -118,13 +149,36 @@ def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     if not labelled and "dim" not in kwargs:
         return None
     by_axis = "axis" in inspect.signature(fn).parameters
-    if labelled and (labels := Labels(args, kwargs, by_axis=by_axis)).arrays:
+    aligned = _aligned(fn)
+    if labelled and (labels := Labels(args, kwargs, by_axis=by_axis, aligned=aligned)).arrays:
         return labels
     if by_axis and "dim" in kwargs:
         raise ArgumentTypeError(
             f"dim={kwargs['dim']!r} names a dimension of an xarray.DataArray, and {fn.__name__} got none: use axis="
         )
     return None
+
+
+ALIGNED = {"weights", "by", "fweights", "aweights"}
+"""Parameters whose arrays go with elements of the first one, or of some of its axes."""
+
+MANY = 16
+"""Most arrays by position that a parameter of several takes."""
+
+
+@cache
+def _aligned(fn: Callable[..., Any]) -> frozenset[str | int]:
+    """Such parameters of a function, by name, and by place where they are given by position."""
+    found: set[str | int] = set()
+    for place, (name, parameter) in enumerate(inspect.signature(fn).parameters.items()):
+        if name in ALIGNED:
+            several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+            found |= set(range(place, place + MANY)) if several else {name, place}
+    return frozenset(found)
+
+
+def _axes(axis: int | Sequence[int]) -> tuple[int, ...]:
+    return (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
 
 
 def axis_of(array: Any, dim: Any) -> int | tuple[int, ...] | None:

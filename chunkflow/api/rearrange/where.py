@@ -41,4 +41,4 @@ def where(condition: Any, x: Any, y: Any, /, **options: Unpack[ChunkedRunOptions
     array([[ 0, -1,  2],
            [-3,  4, -5]])
     """
-    return Request(declare_map(np.where, {}), (condition, x, y), Options(**options), elementwise=True)
+    return Request(declare_map(np.where, {}), (condition, x, y), Options(**options), keeps=True, elementwise=True)
