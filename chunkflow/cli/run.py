@@ -46,7 +46,7 @@ and chunkflow's, as chunkflow:mean, always get lazy arrays. Modules of the curre
 """
 
 RUN = """\
-OUT is a path that ends in .zarr, .npy or .h5, or file.h5:/name; - prints a small result.
+OUT is a path that ends in .zarr, .npy, .tif or .h5, or file.h5:/name; - prints a small result.
 
   chunkflow run "np.sqrt(a**2 + b**2)" u.zarr v.zarr speed.zarr --budget 4GB
   chunkflow run "a.mean(axis=0)" speed.zarr mean.npy

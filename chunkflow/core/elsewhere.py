@@ -110,6 +110,8 @@ KEYWORDS = {
     "chunks": "blocks are planned; chunks of an output are for store(), to_zarr() and rechunk()",
     "chunksize": "blocks are planned; chunks= of an output are for store(), to_zarr() and rechunk()",
     "compute": "this call computes; what is not computed yet is the expression",
+    "out": "chunkflow.store(x, path) writes an expression: the path ends in .zarr, .npy, .h5:/name or .tif",
+    "dtype": "x.astype(dtype) of what chunkflow.open gives converts it",
     "mode": "overwrite=True replaces an output that exists",
     "region": "chunkflow.ExistingArray(path, region=...) is an output",
     "component": "the path of a member names it, as 'x.zarr/u' or 'x.h5:/u'",

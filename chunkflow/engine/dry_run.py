@@ -53,6 +53,9 @@ OFTEN, DOUBLINGS, AS_GOOD = 2, 6, 2
 """Where elements are read so often, a larger budget is looked for in so many doublings: the smallest one that reads at
 most so many times what the best of them does."""
 
+FEW = 1000
+"""Bytes of a budget that was given without its unit, most likely."""
+
 SURELY_FREE = 64 << 20
 """Bytes that are taken to be free on every device, where no budget is given."""
 
@@ -159,6 +162,8 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         with steady(), checksums.asked(options.checksum, options.out):
             return work()
     except BudgetError as error:
+        if error.limit is not None and error.limit < FEW:
+            error.add_note(f"chunkflow: budget={error.limit} is so many bytes; budget='{error.limit}MB' is so many MB")
         if error.smallest is not None:
             refused = _refused.set(error.limit)
             try:

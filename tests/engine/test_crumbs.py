@@ -282,3 +282,16 @@ def test_a_refusal_of_passes_with_plans_of_their_own_says_what_they_cost(
     plan = planned(stored, budget=int(slow[1]), device="cpu")
     assert sum(len(each.grid) for each in plan.plans) == int(slow[2].replace(",", ""))
     assert plan.bytes_read == pytest.approx(parse_bytes(slow[3]), rel=0.01)
+
+
+def test_a_budget_without_its_unit_is_guessed() -> None:
+    with pytest.raises(cf.BudgetError) as caught:
+        cf.sum(np.ones((100, 100)), budget=4, device="cpu")
+    assert caught.value.__notes__ == ["chunkflow: budget=4 is so many bytes; budget='4MB' is so many MB"]
+
+
+def test_words_that_other_functions_take_name_what_does_it() -> None:
+    with pytest.raises(cf.errors.ArgumentTypeError, match=r"chunkflow\.store\(x, path\)"):
+        cf.open(np.ones(3)).compute(out="y.npy")
+    with pytest.raises(cf.errors.ArgumentTypeError, match=r"x\.astype\(dtype\)"):
+        cf.copy(np.ones(3), "y.npy", dtype="u1")
