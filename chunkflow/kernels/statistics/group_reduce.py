@@ -220,9 +220,15 @@ class GroupedRows(ABC):
         with np.errstate(all="ignore"):  # a sum takes no memory, and is seldom NaN without any
             return bool(np.isnan(self.rows.sum())) and bool(np.isnan(self.rows).any())
 
-    def reduce(self, name: str, of: Callable[..., Any] | None, *beside: Any, dtype: Any = None) -> Any:
-        """NumPy's reduction of each group, of a function of its rows and of rows with one entry for each group."""
-        whole = self.rows if of is None else of(self.rows, *(self.spread(b) for b in beside))
+    def reduce(
+        self, name: str, of: Callable[..., Any] | None, *beside: Any, along: Sequence[Any] = (), dtype: Any = None
+    ) -> Any:
+        """NumPy's reduction of each group, of a function of its rows, and of others.
+
+        These are rows with one entry for each group, and with `along` columns with one entry for each row. The
+        function may be called with some rows of a group at a time: what differs by row it is to be given.
+        """
+        whole = self.rows if of is None else of(self.rows, *(self.spread(b) for b in beside), *along)
         return self.reduced(name, whole if dtype is None else whole.astype(dtype, copy=False))
 
     def spread(self, rows: Any) -> Any:
@@ -277,12 +283,15 @@ class Segments(GroupedRows):
         many = self.rows.size >= LOOPED * len(self.starts) > 0
         self._looped = on_cpu and many and not is_trial() and not self.rows.flags.f_contiguous
 
-    def reduce(self, name: str, of: Callable[..., Any] | None, *beside: Any, dtype: Any = None) -> Any:
+    def reduce(
+        self, name: str, of: Callable[..., Any] | None, *beside: Any, along: Sequence[Any] = (), dtype: Any = None
+    ) -> Any:
         if not self._looped:
-            return super().reduce(name, of, *beside, dtype=dtype)
+            return super().reduce(name, of, *beside, along=along, dtype=dtype)
         starts, parts = [*self.starts.tolist(), len(self.order)], []
         for group, (start, stop) in enumerate(itertools.pairwise(starts)):
-            blocks = (self.rows[start:stop], *(b[group : group + 1] for b in beside))
+            rows = slice(start, stop)
+            blocks = (self.rows[rows], *(b[group : group + 1] for b in beside), *(a[rows] for a in along))
             if name == "sum" and of is not None:
                 parts.append(summed(of, blocks, (0,), np.dtype(dtype)))
             else:
@@ -455,7 +464,7 @@ def _end(name: str, dtype: np.dtype, *, skip: bool) -> Part:
         if skip and s.nan:
             row = np.arange(len(s.rows), like=s.order)[:, None]
             none = len(s.rows) if first else -1
-            found = s.reduce("min" if first else "max", lambda x: np.where(np.isnan(x), none, row))
+            found = s.reduce("min" if first else "max", lambda x, at: np.where(np.isnan(x), none, at), along=(row,))
             some, found = found != none, np.clip(found, 0, max(len(s.rows) - 1, 0))
         else:
             found = np.broadcast_to(s.end(first=first), (len(s.present), s.rows.shape[1]))

@@ -21,7 +21,7 @@ from support.devices import CHECKING, Place, checked, everywhere
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.graph.evaluate import FEW
-from chunkflow.kernels.statistics.group_reduce import FUNCTIONS
+from chunkflow.kernels.statistics.group_reduce import FUNCTIONS, LOOPED, Segments
 from chunkflow.testing import CountingSource
 
 REDUCED = ("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax")
@@ -102,6 +102,35 @@ def test_functions_of_groups(
         for name, got in zip(names, arrays, strict=True):
             right = expected(x, by, axes, 3, name)
             np.testing.assert_allclose(got.astype("f8"), right, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_last_number_where_blocks_have_a_row_of_each_group() -> None:
+    x = np.random.default_rng(0).random((5, 20_000))
+    x[0, :3] = x[2, 6] = np.nan
+    found, _ = cf.groupby_reduce(x, [0, 0, 0, 1, 1], func="nanlast", axis=0, device="cpu")
+    right = x[2].copy()
+    right[6] = x[1, 6]
+    np.testing.assert_array_equal(found, np.stack((right, x[4]), -1))
+
+
+@pytest.mark.parametrize("name", ["nanfirst", "nanlast"])
+def test_ends_of_long_groups(name: str) -> None:
+    x = np.random.default_rng(0).random((40, 450))
+    x[0, 0] = x[39, 0] = np.nan
+    found, _ = cf.groupby_reduce(x, np.arange(40) // 20, func=name, axis=0, device="cpu")
+    right = x[[0, 20]] if name == "nanfirst" else x[[19, 39]]
+    right[np.isnan(right)] = x[1 if name == "nanfirst" else 38, 0]
+    np.testing.assert_array_equal(found, right.T)
+
+
+def test_functions_of_rows_get_what_belongs_to_these() -> None:
+    groups, columns = np.repeat([0, 1, 2], [2, 1, 4]), LOOPED
+    s = Segments(np.ones((7, columns)), groups, 3)
+    numbers = np.arange(7.0)[:, None]
+    found = s.reduce("max", lambda x, mean, at: x * mean + at, np.full((3, columns), 10.0), along=(numbers,))
+    np.testing.assert_array_equal(found, np.broadcast_to([[11.0], [12.0], [16.0]], (3, columns)))
+    found = s.reduce("sum", lambda x, at: x * at, along=(numbers,), dtype="f8")
+    np.testing.assert_array_equal(found, np.broadcast_to([[1.0], [2.0], [18.0]], (3, columns)))
 
 
 @everywhere
