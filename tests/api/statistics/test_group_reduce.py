@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from support.budgets import traced
-from support.devices import CHECKING, Place, checked, everywhere
+from support.devices import CHECKING, CPU, Place, checked, everywhere
 
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.graph.evaluate import FEW
+from chunkflow.kernels.statistics import group_reduce
 from chunkflow.kernels.statistics.group_reduce import FUNCTIONS, LOOPED, Segments
 from chunkflow.testing import CountingSource
 
@@ -102,6 +104,89 @@ def test_functions_of_groups(
         for name, got in zip(names, arrays, strict=True):
             right = expected(x, by, axes, 3, name)
             np.testing.assert_allclose(got.astype("f8"), right, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def of_rows(name: str, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """A function of one group's rows, for each column: NumPy's, or as documented; `places` are where rows were."""
+    base, skip, number = name.removeprefix("nan"), name.startswith("nan"), len(rows)
+    some = rows == rows if skip or base == "count" else np.ones_like(rows, dtype=bool)
+    if base == "count":
+        return some.sum(0)
+    if base in ("first", "last", "argmin", "argmax"):
+        if not number:
+            return np.full(rows.shape[1], -1 if "arg" in base else np.nan if rows.dtype.kind == "f" else 0)
+        if base in ("first", "last"):
+            at = some.argmax(0) if base == "first" else number - 1 - some[::-1].argmax(0)
+            return np.where(some.any(0), np.take_along_axis(rows, at[None], 0)[0], np.float64("nan"))
+        at = getattr(np, base)(np.where(some, rows.astype("f8"), np.inf if base == "argmin" else -np.inf), axis=0)
+        return np.where(some.any(0), places[at], -1)
+    if not number and base not in ("sum", "prod"):
+        nothing = 0 if base in ("any", "all") or (base in ("min", "max") and rows.dtype.kind != "f") else np.nan
+        return np.full(rows.shape[1], nothing)
+    return np.asarray(getattr(np, name)(rows, axis=0, **({"dtype": "f8"} if base in REDUCED[:5] else {})))
+
+
+WIDE = st.one_of(
+    st.tuples(st.integers(4, 9), st.integers(9000, 20_000)),
+    st.tuples(st.integers(9000, 20_000), st.integers(2, 9)),
+    st.tuples(st.integers(60, 200), st.integers(300, 600)),
+    st.tuples(st.integers(3, 9), st.integers(70, 120), st.integers(90, 120)),
+)
+"""Shapes of enough elements that blocks are cut, and that a group's rows are reduced by themselves."""
+
+
+@given(
+    shape=WIDE,
+    names=st.lists(st.sampled_from(FUNCTIONS), min_size=1, max_size=3, unique=True),
+    placed=st.sampled_from([("nanfirst", "nanargmin"), ("nanlast", "nanargmax"), ("first", "argmin")]),
+    dtype=st.sampled_from(["f8", "f4", ">f8", "i4"]),
+    nans=st.sampled_from([20, 1, 5000, 0]),
+    number=st.integers(2, 4),
+    ordered=st.booleans(),
+    least=st.sampled_from([0, -1]),
+    fortran=st.booleans(),
+    place=st.one_of(st.just(CPU), st.sampled_from(CHECKING)),
+    budget=st.sampled_from([1 << 30, 1_000_000, 5_000_000, 20_000_000]),
+    looped=st.sampled_from([LOOPED, 50]),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_groups_of_wide_arrays(
+    shape: tuple[int, ...],
+    names: list[str],
+    placed: tuple[str, ...],
+    dtype: str,
+    nans: int,
+    number: int,
+    ordered: bool,
+    least: int,
+    fortran: bool,
+    place: Place,
+    budget: int,
+    looped: int,
+    data: Any,
+) -> None:
+    """Where NaN are in few places, and each group has many elements; with 50 a group's rows of most blocks are many."""
+    names = list(dict.fromkeys([*placed, *names]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = (rng.choice([-1, 1], shape) * (1 + 1e-5 * rng.integers(0, 9, shape))).astype(dtype)
+    if x.dtype.kind == "f":
+        x.reshape(-1)[rng.integers(0, x.size, nans)] = np.nan
+    axes = data.draw(st.sampled_from([(0,), (len(shape) - 1,), tuple(range(len(shape))), (0, len(shape) - 1)]))
+    by = rng.integers(least, number, [shape[a] for a in axes])
+    by = np.sort(by, axis=None).reshape(by.shape) if ordered else by
+    options: dict[str, Any] = {"func": names, "axis": axes, "expected_groups": number, "budget": budget}
+    with mock.patch.object(group_reduce, "LOOPED", looped):
+        arrays, _ = cf.groupby_reduce(np.asfortranarray(x) if fortran else x, by, **options, device=place.device())
+    kept = tuple(a for a in range(x.ndim) if a not in axes)
+    rows = x.transpose((*axes, *kept)).reshape(by.size, -1)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for name, got in zip(names, arrays if len(names) > 1 else [arrays], strict=True):
+            places = [np.flatnonzero(by.reshape(-1) == group) for group in range(number)]
+            right = np.stack([of_rows(name, rows[at], at) for at in places], -1)
+            got = got.reshape(right.shape)
+            np.testing.assert_allclose(got.astype("f8"), right.astype("f8"), rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def test_last_number_where_blocks_have_a_row_of_each_group() -> None:
