@@ -14,25 +14,33 @@ import inspect
 import math
 import os
 import uuid
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import zarr
 
 import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.core.settings import temporary_directory
-from chunkflow.errors import BudgetError, ResultTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, BudgetError, ChunkflowError, ResultTypeError, UnsupportedError
 from chunkflow.graph.nodes import SourceNode, node_of
+from chunkflow.graph.outputs import leaves
 from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.kernels.statistics.ranks import ranked
-from chunkflow.stores.registry import instance_of
+from chunkflow.stores.foreign.wrapped import file_of
+from chunkflow.stores.foreign.xarray import StoredVariable, held
+from chunkflow.stores.registry import instance_of, open_target
+from chunkflow.stores.zarr.array import location_of
 from chunkflow.system.optional import missing
 
 try:
     import xarray
     from xarray import conventions
+    from xarray.backends.zarr import ZarrStore, extract_zarr_variable_encoding
     from xarray.computation import computation, fit
     from xarray.computation.rolling import DataArrayRolling
     from xarray.core import dtypes, duck_array_ops, variable
@@ -302,6 +310,18 @@ def _writers() -> Any:
     return importlib.import_module("xarray.backends.api" if found is None else "xarray.backends.writers")
 
 
+@dataclass
+class _Storing:
+    """A call of `to_zarr`: arguments of its runs, attributes that wait for its checks, and arrays that it made longer."""
+
+    options: Mapping[str, Any]
+    awaiting: list[Any] | None = None
+    grown: list[tuple[Any, str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+
+
+_storing: ContextVar[_Storing | None] = ContextVar("chunkflow_storing", default=None)
+
+
 @_taught(_writers(), "to_zarr")
 def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> Any:
     """Of a dataset with expressions: with chunks that fit the budget, refused before xarray makes or empties a store.
@@ -309,27 +329,284 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
     A block of chunkflow's has whole chunks, whatever they are: they need not lie in those that xarray supposes.
     """
     given = inspect.signature(theirs).bind(dataset, *args, **kwargs).arguments
-    encoding = dict(given.get("encoding") or {})
-    if given.get("mode") not in (None, "w", "w-") or given.get("append_dim") or given.get("region"):
-        others = any(v.chunks is not None for v in dataset.variables.values() if not _is_expression(v))
-        return theirs(**{**given, "safe_chunks": given.get("safe_chunks", True) and others})  # arrays have their chunks
+    if not any(map(_is_expression, dataset.variables.values())):
+        return theirs(dataset, *args, **kwargs)
+    options, encoding = given.get("chunkmanager_store_kwargs") or {}, dict(given.get("encoding") or {})
+    token = _storing.set(call := _Storing(options))
+    try:
+        if given.get("mode") not in (None, "w", "w-") or given.get("append_dim") or given.get("region"):
+            others = any(v.chunks is not None for v in dataset.variables.values() if not _is_expression(v))
+            return theirs(**{**given, "safe_chunks": given.get("safe_chunks", True) and others})  # arrays have chunks
+        if given.get("mode") == "w":
+            _refuse_emptied([dataset], _root_of(given))
+        dataset, encoding = _in_chunks(dataset, encoding, given.get("zarr_format"), options)
+        return theirs(**{**given, "dataset": dataset, "encoding": encoding})
+    except BaseException as error:
+        _shortened(call)
+        _reworded(error, options)
+        raise
+    finally:
+        _storing.reset(token)
+
+
+@_taught(_writers(), "_datatree_to_zarr")
+def _tree_stored(theirs: Any, tree: Any, *args: Any, **kwargs: Any) -> Any:
+    """As `_stored`, of all datasets of a tree."""
+    given = inspect.signature(theirs).bind(tree, *args, **kwargs).arguments
+    datasets = {node.path: node.to_dataset(inherit=False) for node in tree.subtree}
+    options, encoding = given.get("chunkmanager_store_kwargs") or {}, given.get("encoding") or {}
+    token = _storing.set(_Storing(options))
+    try:
+        if given.get("mode", "w-") == "w":
+            _refuse_emptied(datasets.values(), _root_of(given))
+        if given.get("mode", "w-") in ("w", "w-"):
+            for path, dataset in datasets.items():
+                _in_chunks(dataset, dict(encoding.get(path) or {}), given.get("zarr_format"), options)
+        return theirs(tree, *args, **kwargs)
+    except BaseException as error:
+        _reworded(error, options)
+        raise
+    finally:
+        _storing.reset(token)
+
+
+def _in_chunks(
+    dataset: xarray.Dataset, encoding: dict[Hashable, Any], version: Any, options: Mapping[str, Any]
+) -> tuple[xarray.Dataset, dict[Hashable, Any]]:
+    """A dataset for new arrays, encoded, with chunks that fit the budget; and what is left of its encoding."""
     found = _encoded(dataset, encoding)
-    asked = {name: v.encoding.pop("chunks", None) for name, v in found.items()}
-    fitting = _planned_chunks(found, asked, ".zarr", given.get("chunkmanager_store_kwargs") or {})
+    _check_encoding(dataset, encoding, found, version)
+    asked = {name: v.encoding.pop("chunks", None) or _sides_of(dataset.variables[name]) for name, v in found.items()}
+    fitting = _planned_chunks(found, asked, ".zarr", options)
     for name, v in found.items():
         v.data = ChunkedArray(node_of(v.data), asked[name] or fitting[name])
     coordinates = {name: v for name, v in found.items() if name in dataset.coords}
     dataset = dataset.assign_coords(coordinates).assign({n: v for n, v in found.items() if n not in coordinates})
-    encoding = {name: own for name, own in encoding.items() if name not in found}
-    return theirs(**{**given, "dataset": dataset, "encoding": encoding})
+    return dataset, {name: own for name, own in encoding.items() if name not in found}
+
+
+def _check_encoding(
+    dataset: xarray.Dataset, encoding: Mapping[Hashable, Any], encoded: Mapping[Hashable, xarray.Variable], version: Any
+) -> None:
+    """Refuse names that zarr's encoding has not, as xarray does, which would empty the store before."""
+    version = version or zarr.config.get("default_zarr_format", 3)
+    for name, own in encoding.items():
+        v = dataset.variables[name].copy(deep=False)
+        v.encoding = dict(own)
+        v = encoded[name] if name in encoded else conventions.encode_cf_variable(v, name=name)
+        _refuse_strange(name, v, version)
+
+
+def _refuse_strange(name: Hashable, v: xarray.Variable, version: int) -> None:
+    extract_zarr_variable_encoding(v, raise_on_invalid=True, name=name, zarr_format=2 if version == 2 else 3)
+
+
+def _sides_of(v: xarray.Variable) -> tuple[int, ...] | None:
+    return getattr(v._data, "_sides", None)
+
+
+@_taught(ZarrStore, "set_attributes")
+def _described(theirs: Any, store: Any, attributes: Any) -> None:
+    """Attributes of a store that is there are changed once all is checked that `_placed` checks."""
+    call = _storing.get()
+    if call is not None and call.awaiting is None and store._mode in _THERE:
+        call.awaiting = [attributes]
+    else:
+        theirs(store, attributes)
+
+
+_THERE = ("a", "a-", "r+")
+"""Modes that leave in a store what is there."""
+
+
+@_taught(ZarrStore, "set_variables")
+def _placed(
+    theirs: Any, store: Any, variables: Mapping[Any, Any], check_encoding_set: Any, *args: Any, **kw: Any
+) -> Any:
+    """Of expressions that go into a store that is there: planned and refused before any array is made longer."""
+    call = _storing.get() or _Storing({})
+    if store._mode in _THERE and any(map(_is_expression, variables.values())):
+        variables = _planned_there(store, variables, check_encoding_set, call)
+    for attributes in call.awaiting or ():
+        store.set_attributes(attributes)
+    call.awaiting = None
+    return theirs(store, variables, check_encoding_set, *args, **kw)
+
+
+def _planned_there(store: Any, variables: Mapping[Any, Any], checked: Any, call: _Storing) -> dict[Any, Any]:
+    """The variables, with chunks for those that are new. Those that grow are noted."""
+    there, grown, places = set(store.array_keys()), [], dict[Any, Any]()
+    written: list[tuple[Any, Any]] = []
+    for name, v in variables.items():
+        if name in checked:
+            _refuse_strange(name, v, store.zarr_group.metadata.zarr_format)
+        if name not in there:
+            continue
+        array = store._open_existing_array(name=name)
+        region = tuple((store._write_region or {}).get(dim, slice(None)) for dim in v.dims)
+        if store._append_dim is not None and store._append_dim in v.dims:
+            axis = v.dims.index(store._append_dim)
+            longer = (*array.shape[:axis], array.shape[axis] + v.shape[axis], *array.shape[axis + 1 :])
+            grown.append((store, name, array.shape, longer))
+            place = chunkflow.ExistingArray(array, append=axis)
+        else:
+            place = WritableRegion.of(array, region)
+            if not _is_expression(v) and v.size:
+                written.append((name, place))
+        if _is_expression(v):
+            places[name] = place
+    for name, place in written:
+        _refuse_replaced(name, place, variables)
+    lazy = {name: v.copy(deep=False) for name, v in variables.items() if _is_expression(v)}
+    asked = {name: v.encoding.pop("chunks", None) or _sides_of(v) for name, v in lazy.items() if name not in places}
+    for name, sides in _planned_chunks(lazy, asked, ".zarr", call.options, places).items():
+        if name in asked:
+            lazy[name].data = ChunkedArray(node_of(lazy[name]._data), asked[name] or sides)
+    call.grown += grown
+    return {**variables, **{name: v for name, v in lazy.items() if name in asked}}
+
+
+def _refuse_replaced(name: Hashable, place: Any, variables: Mapping[Any, xarray.Variable]) -> None:
+    """Refuse to write elements from memory, as xarray does at once, to where an expression reads later."""
+    target = None
+    with suppress(ChunkflowError):  # strings and the like, of which no expression is made
+        target = open_target(place).footprint
+    for other, v in variables.items():
+        if target is not None and _is_expression(v):
+            for leaf in _leaves(v):
+                if leaf.footprint is not None and leaf.footprint.within(leaf.shape).overlaps(target):
+                    raise ArgumentError(
+                        f"{other} reads from the stored {name}, which to_zarr replaces before it computes {other}: "
+                        f"store {other} first, or to another store"
+                    )
+
+
+def _shortened(call: _Storing) -> None:
+    """Arrays that the call made longer, and did not fill, have their lengths again, unless others changed them since."""
+    stores = []
+    for store, name, before, longer in call.grown:
+        with suppress(Exception):  # an error is on its way
+            array = store._open_existing_array(name=name)
+            if array.shape == longer:
+                array.resize(before)
+                stores += [] if store in stores else [store]
+    for store in stores:
+        with suppress(Exception):
+            if store._consolidate_on_close:
+                group = store.zarr_group
+                zarr.consolidate_metadata(group.store, path=group.path, zarr_format=group.metadata.zarr_format)
 
 
 @_taught(_writers(), "to_netcdf")
 def _written(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> Any:
     """Of a dataset with expressions: refused before xarray makes or empties a file."""
     given = inspect.signature(theirs).bind(dataset, *args, **kwargs).arguments
-    _planned_chunks(_encoded(dataset, given.get("encoding") or {}), {}, ".npy", {})
-    return theirs(dataset, *args, **kwargs)
+    _refuse_read([dataset], [given.get("path_or_file")])
+    try:
+        _planned_chunks(_encoded(dataset, given.get("encoding") or {}), {}, ".npy", {})
+        return theirs(dataset, *args, **kwargs)
+    except BaseException as error:
+        _reworded(error, {})
+        raise
+
+
+@_taught(xarray, "save_mfdataset")
+@_taught(_writers(), "save_mfdataset")
+def _written_each(theirs: Any, datasets: Any, paths: Any, *args: Any, **kwargs: Any) -> Any:
+    """No file is written from which another of the datasets reads."""
+    datasets, paths = list(datasets), list(paths)
+    _refuse_read([one for one in datasets if isinstance(one, xarray.Dataset)], paths)
+    return theirs(datasets, paths, *args, **kwargs)
+
+
+@_taught(_writers(), "_datatree_to_netcdf")
+def _tree_written(theirs: Any, tree: Any, *args: Any, **kwargs: Any) -> Any:
+    """As `_written`, of all datasets of a tree."""
+    given = inspect.signature(theirs).bind(tree, *args, **kwargs).arguments
+    datasets = [node.to_dataset(inherit=False) for node in tree.subtree]
+    _refuse_read(datasets, [given.get("filepath")])
+    try:
+        for dataset in datasets:
+            _planned_chunks(_encoded(dataset, {}), {}, ".npy", {})
+        return theirs(tree, *args, **kwargs)
+    except BaseException as error:
+        _reworded(error, {})
+        raise
+
+
+def _reworded(error: BaseException, options: Mapping[str, Any]) -> None:
+    """Let an error of a budget name a way that xarray's writers take: they have no ``budget=``."""
+    if isinstance(error, BudgetError) and "budget" not in options:
+        way = "raise the budget, by 'with chunkflow.Budget(...):' or chunkflow.config.set(budget=...),"
+        error.args = (str(error.args[0]).replace("raise budget=", way), *error.args[1:])
+
+
+def _root_of(given: Mapping[str, Any]) -> str | None:
+    """The place of a store that ``mode="w"`` empties; None if there is none that is known."""
+    store, group = given.get("store"), (given.get("group") or "").strip("/")
+    if isinstance(store, str) and store.startswith("file://"):
+        store = store.removeprefix("file://")
+    if isinstance(store, os.PathLike) or (isinstance(store, str) and "://" not in store):
+        return os.path.realpath(os.path.join(os.path.expanduser(store), group))
+    with suppress(Exception):  # nothing is there, or xarray says what is wrong
+        options = {"storage_options": given["storage_options"]} if given.get("storage_options") else {}
+        return location_of(zarr.open_group(store, mode="r", path=group or None, **options))
+    return None
+
+
+def _refuse_emptied(datasets: Iterable[xarray.Dataset], root: str | None) -> None:
+    """Refuse to empty a store from which something is still to be read."""
+    for name, place in _read_by(datasets):
+        if root is not None and (place == root or place.startswith(f"{root.rstrip('/')}/")):
+            raise ArgumentError(
+                f"mode='w' empties {root}, from which {name} is still to be read: write to another store, and put "
+                "that into the place of this one"
+            )
+
+
+def _refuse_read(datasets: Iterable[xarray.Dataset], paths: Iterable[Any]) -> None:
+    """Refuse to write netCDF files from which something is still to be read."""
+    files = {os.path.realpath(os.path.expanduser(path)) for path in paths if isinstance(path, str | os.PathLike)}
+    for name, place in _read_by(datasets):
+        if place in files:
+            raise ArgumentError(
+                f"{name} is still to be read from {place}, which to_netcdf writes: write to another file"
+            )
+
+
+def _read_by(datasets: Iterable[xarray.Dataset]) -> Iterator[tuple[Hashable, str]]:
+    """Variables of datasets with expressions, each with the places of files, folders and objects that it reads."""
+    for dataset in datasets:
+        if any(map(_is_expression, dataset.variables.values())):
+            for name, v in dataset.variables.items():
+                for leaf in _leaves(v):
+                    places = _places_of(leaf)
+                    yield from ((name, place if "://" in place else os.path.realpath(place)) for place in places)
+
+
+def _leaves(v: xarray.Variable) -> Iterator[SourceNode]:
+    """Sources of an expression, or of a variable that lies in a store still."""
+    if isinstance(v._data, chunkflow.Array):
+        yield from leaves(node_of(v._data), ())
+    elif v.size and v.dtype.kind in "biufc" and hasattr(v._data, "get_duck_array"):
+        with suppress(ChunkflowError):
+            yield SourceNode(held(v))
+
+
+def _places_of(leaf: SourceNode) -> Iterator[str]:
+    """Paths and URLs of what a source reads, as far as they are known."""
+    for part in getattr(leaf.footprint, "parts", (leaf.footprint,)):
+        if part is not None and isinstance(part.space, tuple) and part.space[0] in ("zarr", "dataset"):
+            yield part.space[1]
+    for known in leaf.identities:
+        yield from known.places
+    arrays = [leaf.source]
+    while arrays:
+        array = arrays.pop()
+        arrays += getattr(array, "arrays", ())  # of a view
+        file = file_of(array.data if isinstance(array, StoredVariable) else array)
+        if file:
+            yield file
 
 
 def _is_expression(v: xarray.Variable) -> bool:
@@ -342,7 +619,7 @@ def _encoded(dataset: xarray.Dataset, encoding: Mapping[Hashable, Any]) -> dict[
     for name, v in dataset.variables.items():
         if _is_expression(v):
             found[name] = own = v.copy(deep=False)
-            own.encoding = {**v.encoding, **encoding.get(name, {})}
+            own.encoding = dict(encoding[name] if name in encoding else v.encoding)  # one that is given is all of it
             found[name] = conventions.encode_cf_variable(own, name=name)
     return found
 
@@ -352,11 +629,19 @@ def _planned_chunks(
     asked: Mapping[Hashable, Any],
     ending: str,
     options: Mapping[str, Any],
+    there: Mapping[Hashable, Any] | None = None,
 ) -> dict[Hashable, tuple[int, ...] | None]:
-    """Chunks of new arrays of variables that fit the budget, or those that are asked for; else an error is raised."""
+    """Chunks of new arrays of variables that fit the budget, or those that are asked for; else an error is raised.
+
+    Others go where they are `there`.
+    """
     known = {name: options[name] for name in ("budget", "device") if name in options}
+    there = there or {}
     places = {name: os.path.join(temporary_directory(), f"chunkflow-{uuid.uuid4().hex}{ending}") for name in variables}
-    outs = [chunkflow.NewArray(place, chunks=asked.get(name) or None) for name, place in places.items()]
+    outs = [
+        there[name] if name in there else chunkflow.NewArray(place, chunks=asked.get(name) or None)
+        for name, place in places.items()
+    ]
     if not outs:
         return {}
     try:

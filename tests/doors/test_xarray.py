@@ -1152,7 +1152,7 @@ def test_what_does_not_fit_leaves_an_older_file_as_it_was(engine: str, tmp_path:
     pytest.importorskip(engine)
     lazy, right = anomalies(tmp_path / "x.zarr")
     right.to_netcdf(tmp_path / "y.nc", engine=engine)
-    with cf.Budget("20kB"), pytest.raises(cf.BudgetError, match="raise budget="):
+    with cf.Budget("20kB"), pytest.raises(cf.BudgetError, match="raise the budget, by .with chunkflow.Budget"):
         lazy.to_netcdf(tmp_path / "y.nc", engine=engine)
     with xr.open_dataset(tmp_path / "y.nc", engine=engine) as found:
         xr.testing.assert_identical(found.t.load(), right)
@@ -1170,7 +1170,7 @@ def test_what_does_not_fit_leaves_an_older_store_as_it_was(budget: str, tmp_path
     asked = {"t": {"chunks": (200, 40, 50)}} if budget == "1MB" else {}
     with cf.Budget(budget), pytest.raises(cf.BudgetError) as caught:
         lazy.to_zarr(tmp_path / "y.zarr", mode="w", encoding=asked, consolidated=False)
-    assert "raise budget=" in str(caught.value)
+    assert "raise the budget, by 'with chunkflow.Budget(...):'" in str(caught.value)
     assert ("blocks hold whole chunks (200, 40, 50) of t; chunks=" in str(caught.value)) == bool(asked)
     xr.testing.assert_identical(xr.open_zarr(tmp_path / "y.zarr", consolidated=False).t.load(), right)
     lazy.to_zarr(tmp_path / "z.zarr", chunkmanager_store_kwargs={"budget": "1MB"}, consolidated=False)
@@ -1219,3 +1219,135 @@ def test_a_files_scale_is_kept_where_xarray_keeps_it(work: Any, tmp_path: Path) 
     plain.to_zarr(tmp_path / "z.zarr", consolidated=False)
     found, right = (xr.open_zarr(tmp_path / name, chunks=None, consolidated=False).y for name in ("y.zarr", "z.zarr"))
     xr.testing.assert_allclose(found.transpose(*right.dims), right, atol=1e-9)
+
+
+def pair(path: Path, **encoding: Any) -> Any:
+    """Two arrays in a store, and the dataset of expressions that xarray opens there."""
+    values = np.random.default_rng(6).random((40, 6, 8))
+    given = xr.Dataset({name: (("time", "lat", "lon"), values + i) for i, name in enumerate("ab")}, {"lat": range(6)})
+    kept = {name: {"chunks": (10, 6, 8), **encoding} for name in "ab"}
+    given.to_zarr(path, encoding=kept, consolidated=False)
+    return given, xr.open_zarr(path, chunks={}, chunked_array_type="chunkflow", consolidated=False)
+
+
+OWN: dict[str, Any] = {
+    "values": lambda x, to: (x + 1).to_zarr(to, mode="w", consolidated=False),
+    "the dataset": lambda x, to: x.to_zarr(to, mode="w", consolidated=False),
+    "picked": lambda x, to: x.isel(time=[5, 3]).to_zarr(to, mode="w", consolidated=False),
+    "one variable": lambda x, to: x.assign(a=x.a.load()).to_zarr(to, mode="w", consolidated=False),
+    "a store": lambda x, to: x.to_zarr(zarr.storage.LocalStore(to), mode="w", consolidated=False),
+    "a URL": lambda x, to: x.to_zarr(f"file://{to}", mode="w", consolidated=False),
+    "an array": lambda x, to: (x.b - x.b.mean("time")).to_zarr(to, mode="w", consolidated=False),
+    "a tree": lambda x, to: xr.DataTree.from_dict({"/": x, "/more": x}).to_zarr(to, mode="w", consolidated=False),
+    "exchanged": lambda x, to: x.rename(a="b", b="a").to_zarr(to, mode="a", consolidated=False),
+    "replaced before": lambda x, to: x.assign(a=x.b + 1, b=x.b.load() * 0).to_zarr(to, mode="a", consolidated=False),
+    "a region": lambda x, to: (
+        x.isel(time=slice(0, 9))
+        .drop_vars("lat")
+        .to_zarr(to, region={"time": slice(1, 10), "lat": slice(0, 6), "lon": slice(0, 8)}, consolidated=False)
+    ),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("way", OWN)
+def test_what_is_still_to_be_read_is_neither_emptied_nor_replaced(way: str, packed: bool, tmp_path: Path) -> None:
+    code = {"dtype": "i2", "scale_factor": 1e-3, "_FillValue": -1} if packed else {}
+    path = tmp_path / "x.zarr"
+    given, lazy = pair(path, **code)
+    with pytest.raises(errors.ArgumentError, match="still to be read|overlap|reads from the stored"):
+        OWN[way](lazy, path)
+    xr.testing.assert_allclose(xr.open_zarr(path, chunks=None, consolidated=False).load(), given, atol=1e-3)
+    if not packed:  # in place
+        (lazy + 1).drop_vars("lat").assign(c=lazy.a * 2).to_zarr(path, mode="a", consolidated=False)
+        found = xr.open_zarr(path, chunks=None, consolidated=False)
+        np.testing.assert_array_equal(found.a, given.a + 1)
+    (lazy * 0).to_zarr(path, group="beside", mode="w", consolidated=False)  # which empties nothing that is read
+    assert not xr.open_zarr(path, group="beside", chunks=None, consolidated=False).b.any()
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("engine", ["scipy", "netcdf4", "h5netcdf"])
+def test_a_netcdf_file_is_not_written_while_it_is_still_to_be_read(engine: str, mode: Any, tmp_path: Path) -> None:
+    pytest.importorskip("netCDF4" if engine == "netcdf4" else engine)
+    if engine == "netcdf4":
+        netcdf()
+    given, _ = pair(tmp_path / "x.zarr")
+    given.to_netcdf(tmp_path / "x.nc", engine=engine)
+    with xr.open_dataset(tmp_path / "x.nc", engine=engine, chunks={}, chunked_array_type="chunkflow") as lazy:
+        with pytest.raises(errors.ArgumentError, match=r"still to be read from .*x\.nc"):
+            (lazy + 1).to_netcdf(tmp_path / "x.nc", engine=engine, mode=mode)
+        with pytest.raises(errors.ArgumentError, match=r"still to be read from .*x\.nc"):
+            xr.save_mfdataset([given, lazy], [tmp_path / "x.nc", tmp_path / "y.nc"], mode=mode, engine=engine)
+        assert not (tmp_path / "y.nc").exists()
+        xr.testing.assert_identical(lazy.compute(device="cpu"), given)
+
+
+def test_what_does_not_fit_is_not_appended(tmp_path: Path) -> None:
+    given, lazy = pair(tmp_path / "x.zarr")
+    given.assign_attrs(made="first").to_zarr(
+        tmp_path / "y.zarr", encoding={"a": {"dtype": "i2", "scale_factor": 1e-3}}, zarr_format=2
+    )
+    region: Any = {"time": slice(0, 20), "lat": slice(0, 6), "lon": slice(0, 8)}
+    new, part = lazy.assign_attrs(made="later") + 0, (lazy * 0).drop_vars("lat").isel(time=slice(0, 20))
+    writes: list[Any] = [
+        lambda **k: new.to_zarr(tmp_path / "y.zarr", append_dim="time", **k),
+        lambda **k: part.to_zarr(tmp_path / "y.zarr", region=region, **k),
+        lambda **k: lazy.rename(a="c", b="d").to_zarr(tmp_path / "y.zarr", mode="a", **k),
+    ]
+    for write in writes:
+        with cf.Budget("3kB"), pytest.raises(cf.BudgetError, match=r"raise the budget, by 'with chunkflow\.Budget"):
+            write()
+        with pytest.raises(cf.BudgetError, match="raise budget="):
+            write(chunkmanager_store_kwargs={"budget": "3kB"})
+        xr.testing.assert_allclose(xr.open_zarr(tmp_path / "y.zarr").load(), given, atol=1e-3)
+        assert xr.open_zarr(tmp_path / "y.zarr").attrs == {"made": "first"}
+    with cf.Budget("4MB"):
+        writes[0]()
+    found = xr.open_zarr(tmp_path / "y.zarr")
+    np.testing.assert_allclose(found.b, np.concatenate([given.b] * 2))
+    assert found.sizes["time"] == 80
+
+
+def test_an_append_that_fails_gives_arrays_their_lengths_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, lazy = pair(tmp_path / "x.zarr")
+    given.to_zarr(tmp_path / "y.zarr", zarr_format=2)
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("chunkflow.xarray.ChunkManager.store", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            (lazy + 1).to_zarr(tmp_path / "y.zarr", append_dim="time")
+    xr.testing.assert_identical(xr.open_zarr(tmp_path / "y.zarr").load(), given)
+    (lazy + 1).to_zarr(tmp_path / "y.zarr", append_dim="time")
+    np.testing.assert_array_equal(xr.open_zarr(tmp_path / "y.zarr").a, np.concatenate([given.a, given.a + 1]))
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("name", ["a", "lat"])
+@pytest.mark.parametrize("strange", ["scale_facter", "chunk", "compressor"])
+def test_encodings_that_zarr_has_not_are_refused_as_xarray_refuses_them(
+    strange: str, name: str, mode: Any, tmp_path: Path
+) -> None:
+    given, lazy = pair(tmp_path / "x.zarr")
+    path = tmp_path / "y.zarr"
+    (given if mode == "w" else given.rename(a="c", b="d", lat="height")).to_zarr(path, consolidated=False)
+    before = xr.open_zarr(path, consolidated=False).load()
+    for one in (lazy + 1, given + 1):
+        if mode == "a" or one.a.chunks:  # plain xarray empties the store before
+            with pytest.raises(ValueError, match=f"unexpected encoding parameters for zarr backend:  .'{strange}'"):
+                one.to_zarr(path, mode=mode, encoding={name: {strange: None}}, consolidated=False)
+            xr.testing.assert_identical(xr.open_zarr(path, consolidated=False)[list(before)].load(), before)
+
+
+def test_an_encoding_that_is_given_is_all_of_it(tmp_path: Path) -> None:
+    """As with plain xarray: a scale of the file that was read is not one of values that are a thousand times as large."""
+    given, lazy = pair(tmp_path / "x.zarr", dtype="i2", scale_factor=1e-4, _FillValue=-1)
+    (lazy * 1).assign(a=(lazy.a * 1000).assign_attrs(lazy.a.attrs)).to_zarr(
+        tmp_path / "y.zarr", encoding={"a": {"chunks": (20, 6, 8)}}, consolidated=False
+    )
+    found = xr.open_zarr(tmp_path / "y.zarr", consolidated=False).a
+    assert zarr.open_array(tmp_path / "y.zarr" / "a").chunks == (20, 6, 8)
+    np.testing.assert_allclose(found, given.a * 1000, atol=0.1)

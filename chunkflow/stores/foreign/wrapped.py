@@ -29,6 +29,16 @@ def place_of(array: Any) -> str:
     return f"{os.path.abspath(file)}:{'/'.join(['', *(group or '').strip('/').split('/'), name]).replace('//', '/')}"
 
 
+def file_of(array: Any) -> str:
+    """The path of the file that xarray reads; empty if there is none, or it is not known."""
+    store = getattr(layers(array)[-1], "datastore", None)
+    file = getattr(store, "_filename", None)
+    if not isinstance(file, str):  # a netCDF 3 file has its path in the manager that opens it
+        file = next(iter(getattr(getattr(store, "_manager", None), "_args", ())), None)
+        file = getattr(file, "path", file) if not isinstance(file, str | os.PathLike) else os.fspath(file)
+    return os.path.abspath(file) if isinstance(file, str) else ""
+
+
 def chunks_of(array: Any) -> Shape | None:
     """The chunks of that variable; None if it has none, or they are not known."""
     with suppress(Exception):  # xarray's classes may change

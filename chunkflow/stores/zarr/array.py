@@ -102,7 +102,7 @@ def open_zarr_url(url: str, *, times: np.dtype | None = None) -> ZarrSource:
 
 def open_times(array: AnyArray, times: np.dtype) -> ZarrSource:
     """Source of an array of the dtype `times`, which is read as integers."""
-    metadata = counted(array.metadata.to_dict(), times, _location(array))
+    metadata = counted(array.metadata.to_dict(), times, location_of(array))
     return ZarrSource(zarr.Array.from_dict(array.store_path, metadata))
 
 
@@ -151,8 +151,8 @@ def inside(path: str) -> list[str]:
     return [f"{path.rstrip('/')}/{name}" for name in members(path)] if node.kind == "group" else []
 
 
-def _location(array: AnyArray) -> str:
-    """Path of the array's directory, or another unique name."""
+def location_of(array: Any) -> str:
+    """Path of the directory of an array or a group, or another unique name."""
     store = array.store
     if isinstance(store, LocalStore):
         return os.path.realpath(os.path.join(store.root, array.path))
@@ -165,7 +165,7 @@ def path_of(array: AnyArray) -> Any:
     """The path of an array in a folder; else the array, if its store can be sent to another process."""
     if isinstance(array.store, MemoryStore):
         raise ArgumentTypeError(
-            f"an expression of the zarr array {_location(array)} cannot be pickled: its store is in this process's "
+            f"an expression of the zarr array {location_of(array)} cannot be pickled: its store is in this process's "
             "memory. Store its elements in a file, and open that"
         )
     folder = _folder(array)
@@ -190,7 +190,7 @@ def _guard(array: AnyArray) -> Guard | None:
         return _folder_guard(str(folder))
     if not is_remote(array.store):
         return None
-    name, bucket = _location(array), Bucket(array.store, array.path)
+    name, bucket = location_of(array), Bucket(array.store, array.path)
     document = METADATA[0] if array.metadata.zarr_format == 3 else METADATA[1]
 
     def look() -> Identity:
@@ -216,7 +216,7 @@ def _direct(array: AnyArray, guard: Guard | None = None) -> tuple[Chunks | Shard
         return None, f"through zarr: {reason}"
     except NotBuiltError as reason:
         raise ArgumentError(
-            f"the zarr array {_location(array)} can be neither read nor written: {reason}. Open it with "
+            f"the zarr array {location_of(array)} can be neither read nor written: {reason}. Open it with "
             "tensorstore.open, and pass the TensorStore"
         ) from None
 
@@ -224,7 +224,7 @@ def _direct(array: AnyArray, guard: Guard | None = None) -> tuple[Chunks | Shard
 def _spec(
     array: AnyArray, chunks: Shape | None, guard: Guard | None = None
 ) -> tuple[ArraySpec, Chunks | Shards | None]:
-    name = _location(array)
+    name = location_of(array)
     dtype = numeric_dtype(array.dtype, name)
     check_array(array, name)
     found, how = _direct(array, guard)
@@ -268,7 +268,7 @@ def encoder_for(array: AnyArray) -> Encoder | None:
 
 
 def _footprint(array: AnyArray) -> Footprint:
-    location = ("zarr", _location(array))
+    location = ("zarr", location_of(array))
     return Footprint(location, 0, 1, location)
 
 
@@ -451,7 +451,7 @@ class ZarrTarget(ExistingTarget):
     """A `zarr.Array` of the user's."""
 
     def __init__(self, array: AnyArray) -> None:
-        self.name = _location(array)
+        self.name = location_of(array)
         if array.read_only:
             raise ArgumentError(f"the output {self.name} was opened read-only: open it with mode='r+'")
         try:
