@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import inspect
 import math
+import operator
 import os
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ import zarr
 import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.core.settings import temporary_directory
+from chunkflow.core.spec import default_chunks
 from chunkflow.errors import ArgumentError, BudgetError, ChunkflowError, ResultTypeError, UnsupportedError
 from chunkflow.graph.nodes import SourceNode, node_of
 from chunkflow.graph.outputs import leaves
@@ -43,7 +45,7 @@ try:
     from xarray.backends.zarr import ZarrStore, extract_zarr_variable_encoding
     from xarray.computation import computation, fit
     from xarray.computation.rolling import DataArrayRolling
-    from xarray.core import dtypes, duck_array_ops, variable
+    from xarray.core import _aggregations, dtypes, duck_array_ops, variable
     from xarray.core.common import DataWithCoords
     from xarray.core.groupby import GroupBy
     from xarray.core.indexing import NumpyIndexingAdapter, PandasIndexingAdapter, VectorizedIndexer
@@ -105,6 +107,25 @@ class _Functions:
         return ChunkedArray(SourceNode(filled)) if filled.dtype.kind in "biufc" else filled
 
 
+_AUTO = 1 << 27
+
+
+def _each_axis(chunks: Any, ndim: int) -> Sequence[Any]:
+    return chunks if isinstance(chunks, tuple | list) else (chunks,) * ndim
+
+
+def _side(asked: Any, length: int) -> int | None:
+    """The length of chunks along an axis, of which one or all lengths are given; None if any will do.
+
+    >>> [_side(asked, 10) for asked in (3, -1, 20, (4, 4, 2), "auto")]
+    [3, 10, 10, 4, None]
+    """
+    first = next(iter(asked), None) if isinstance(asked, tuple | list) else asked
+    if isinstance(first, str) or first is None:
+        return None
+    return length if first == -1 else max(min(operator.index(first), length), 1)
+
+
 class ChunkManager(ChunkManagerEntrypoint[Any]):
     """Lets xarray make (``chunked_array_type="chunkflow"``), compute and store chunkflow's expressions.
 
@@ -139,9 +160,25 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         """Make an expression of an array of numbers; other arrays, such as times, are loaded."""
         return ChunkedArray(SourceNode(data)) if np.dtype(data.dtype).kind in "biufc" else np.asarray(data)
 
+    def get_auto_chunk_size(self) -> int:
+        """Bytes of a chunk, of which xarray asks for dates of calendars that NumPy has not. They are loaded."""
+        return _AUTO
+
     def rechunk(self, data: Any, chunks: Any, **kwargs: Any) -> Any:
-        """Leave it as it is: blocks are planned when an expression runs."""
-        return data
+        """The same elements in chunks of which a zarr array is made: blocks are planned when an expression runs."""
+        asked = chunks if isinstance(chunks, Mapping) else dict(enumerate(_each_axis(chunks, data.ndim)))
+        given = {axis: _side(side, data.shape[axis]) for axis, side in asked.items()}
+        sides = {axis: side for axis, side in given.items() if side is not None}
+        if not sides:
+            return data
+        rest = [axis for axis in range(data.ndim) if axis not in sides]
+        known = getattr(data, "_sides", None)
+        others: Sequence[int] = [known[axis] for axis in rest] if known else ()
+        if not known:
+            bytes_each = data.dtype.itemsize * max(math.prod(sides.values()), 1)
+            others = default_chunks(tuple(data.shape[axis] for axis in rest), bytes_each)
+        sides |= dict(zip(rest, others, strict=True))
+        return ChunkedArray(node_of(data), tuple(sides[axis] for axis in range(data.ndim)))
 
     def unify_chunks(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], list[Any]]:
         """Arrays as they are, each with the names of its axes behind it, and one chunk along each axis."""
@@ -296,9 +333,28 @@ def _is_dasks(theirs: Any, manager: Any, data: Any) -> bool:
     return not isinstance(data, chunkflow.Array) and bool(theirs(manager, data))
 
 
+@_taught(xarray.DataArray, "chunk")
+@_taught(xarray.Dataset, "chunk")
+@_taught(variable.Variable, "chunk")
+def _chunked(theirs: Any, found: Any, *args: Any, **kwargs: Any) -> Any:
+    """Expressions stay expressions, also where dask is installed, unless an array of dask's is asked for."""
+    given = inspect.signature(theirs).bind_partial(found, *args, **kwargs).arguments
+    if given.get("chunked_array_type") is None and _has_expression(found):
+        kwargs["chunked_array_type"] = "chunkflow"
+    return theirs(found, *args, **kwargs)
+
+
+@_taught(importlib.import_module(xarray.apply_ufunc.__module__), "apply_variable_ufunc")
+def _applied(theirs: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Expressions have whole lines along core dimensions, whatever chunks they tell of."""
+    if kwargs.get("dask") == "parallelized" and any(isinstance(getattr(x, "_data", x), chunkflow.Array) for x in args):
+        kwargs["dask_gufunc_kwargs"] = {"allow_rechunk": True, **(kwargs.get("dask_gufunc_kwargs") or {})}
+    return theirs(func, *args, **kwargs)
+
+
 @_taught(DaskManager, "from_array")
 def _given_to_dask(theirs: Any, manager: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
-    """Of a lazy array, which ``x.chunk(time=20)`` gives where dask is installed: dask computes none of its parts."""
+    """Of a lazy array, which ``x.chunk(time=20, chunked_array_type="dask")`` gives: dask computes none of its parts."""
     if isinstance(data, chunkflow.Array):
         return data.to_dask().rechunk(chunks)
     return theirs(manager, data, chunks, **kwargs)
@@ -312,7 +368,7 @@ def _writers() -> Any:
 
 @dataclass
 class _Storing:
-    """A call of `to_zarr`: arguments of its runs, attributes that wait for its checks, and arrays that it made longer."""
+    """A call of `to_zarr`: arguments of its runs, attributes that wait for its checks, and arrays that it lengthens."""
 
     options: Mapping[str, Any]
     awaiting: list[Any] | None = None
@@ -482,7 +538,7 @@ def _refuse_replaced(name: Hashable, place: Any, variables: Mapping[Any, xarray.
 
 
 def _shortened(call: _Storing) -> None:
-    """Arrays that the call made longer, and did not fill, have their lengths again, unless others changed them since."""
+    """Arrays that the call made longer, and did not fill, get their lengths back, unless others changed them since."""
     stores = []
     for store, name, before, longer in call.grown:
         with suppress(Exception):  # an error is on its way
@@ -619,7 +675,7 @@ def _encoded(dataset: xarray.Dataset, encoding: Mapping[Hashable, Any]) -> dict[
     for name, v in dataset.variables.items():
         if _is_expression(v):
             found[name] = own = v.copy(deep=False)
-            own.encoding = dict(encoding[name] if name in encoding else v.encoding)  # one that is given is all of it
+            own.encoding = dict(encoding.get(name, v.encoding))  # one that is given is all of it
             found[name] = conventions.encode_cf_variable(own, name=name)
     return found
 
@@ -795,7 +851,8 @@ def _with_groups(theirs: Any, groups: Any, other: Any, *args: Any, **kwargs: Any
 
 
 def _has_expression(found: Any) -> bool:
-    variables = found.variables.values() if isinstance(found, xarray.Dataset) else [found.variable]
+    own = getattr(found, "variable", found)
+    variables = found.variables.values() if isinstance(found, xarray.Dataset) else [own]
     return any(isinstance(variable._data, chunkflow.Array) for variable in variables)
 
 
@@ -817,6 +874,29 @@ def _scanned(theirs: Any, groups: Any, *args: Any, func: str, **kwargs: Any) -> 
         return theirs(groups, *args, func=func, **kwargs)
     with xarray.set_options(use_flox=False):  # type: ignore[no-untyped-call]
         return getattr(groups, func)(*args, **{key: value for key, value in kwargs.items() if key != "numeric_only"})
+
+
+@_taught(GroupBy, "quantile")
+def _quantiles_of_groups(theirs: Any, groups: Any, q: Any, dim: Any = None, **kwargs: Any) -> Any:
+    """Quantiles of each group: along lines of an array all in one pass, else group by group, of any length."""
+    with xarray.set_options(**({} if _along_lines(groups, dim) else {"use_flox": False})):  # type: ignore[no-untyped-call]
+        return theirs(groups, q, dim, **kwargs)
+
+
+@_taught(_aggregations.DataArrayGroupByAggregations, "median")
+@_taught(_aggregations.DatasetGroupByAggregations, "median")
+def _medians_of_groups(theirs: Any, groups: Any, dim: Any = None, **kwargs: Any) -> Any:
+    """As `_quantiles_of_groups`."""
+    with xarray.set_options(**({} if _along_lines(groups, dim) else {"use_flox": False})):  # type: ignore[no-untyped-call]
+        return theirs(groups, dim, **kwargs)
+
+
+def _along_lines(groups: Any, dim: Any) -> bool:
+    """Whether groups are reduced along one dimension of arrays of several, of which a block has whole lines."""
+    data, along = groups._obj, (dim,) if isinstance(dim, str) or dim is None or dim is ... else tuple(dim)
+    arrays = data.variables.values() if isinstance(data, xarray.Dataset) else [data.variable]
+    lazy = [v for v in arrays if isinstance(v._data, chunkflow.Array)]
+    return not lazy or (along in ((None,), (groups._group_dim,)) and all(v.ndim > 1 for v in lazy))
 
 
 @functools.cache

@@ -297,13 +297,15 @@ def test_dim_is_the_functions_own_where_nothing_is_counted() -> None:
         cf.transpose(x, dim=("b", "a"))
 
 
-def test_an_expression_that_gets_chunks_of_dask_is_stored_in_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["dask", None])
+def test_an_expression_that_gets_chunks_is_stored_in_them(kind: Any, tmp_path: Path) -> None:
     pytest.importorskip("dask.array")
     values = np.random.default_rng(0).random((60, 5, 4))
     xr.Dataset({"t": (("time", "y", "x"), values)}).to_zarr(tmp_path / "t.zarr", consolidated=False)
     opened = xr.open_zarr(tmp_path / "t.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)
-    scaled = (opened.t * 2).chunk(time=20)
-    encoding = {"t": {"chunks": (20, 5, 4)}}
+    scaled = (opened.t * 2).chunk(time=20, chunked_array_type=kind)
+    assert isinstance(scaled.data, cf.Array) == (kind is None)
+    encoding = {"t": {"chunks": (20, 5, 4)}} if kind else {}
     scaled.to_dataset(name="t").to_zarr(tmp_path / "s.zarr", encoding=encoding, consolidated=False)
     stored = zarr.open_array(tmp_path / "s.zarr" / "t", mode="r")
     assert stored.chunks == (20, 5, 4)
@@ -611,7 +613,7 @@ WRAPPED: dict[str, Any] = {
     "interpolated": lambda x: x.interp(lon=[0.5, 1.5]),
     "a function": lambda x: xr.apply_ufunc(np.sqrt, abs(x), dask="parallelized", output_dtypes=[x.dtype]),
     "in chunks": lambda x: x.chunk({"time": 2}, chunked_array_type="chunkflow") * 2,
-    "in chunks of dask's": lambda x: x.chunk({"time": 2}) * 2,
+    "in chunks of dask's": lambda x: x.chunk({"time": 2}, chunked_array_type="dask") * 2,
     "persisted": lambda x: x.persist() + 1,
     "a copy": lambda x: x.copy(data=x.data * 2),
 }
@@ -1152,7 +1154,7 @@ def test_what_does_not_fit_leaves_an_older_file_as_it_was(engine: str, tmp_path:
     pytest.importorskip(engine)
     lazy, right = anomalies(tmp_path / "x.zarr")
     right.to_netcdf(tmp_path / "y.nc", engine=engine)
-    with cf.Budget("20kB"), pytest.raises(cf.BudgetError, match="raise the budget, by .with chunkflow.Budget"):
+    with cf.Budget("20kB"), pytest.raises(cf.BudgetError, match=r"raise the budget, by .with chunkflow\.Budget"):
         lazy.to_netcdf(tmp_path / "y.nc", engine=engine)
     with xr.open_dataset(tmp_path / "y.nc", engine=engine) as found:
         xr.testing.assert_identical(found.t.load(), right)
@@ -1255,7 +1257,7 @@ def test_what_is_still_to_be_read_is_neither_emptied_nor_replaced(way: str, pack
     code = {"dtype": "i2", "scale_factor": 1e-3, "_FillValue": -1} if packed else {}
     path = tmp_path / "x.zarr"
     given, lazy = pair(path, **code)
-    with pytest.raises(errors.ArgumentError, match="still to be read|overlap|reads from the stored"):
+    with pytest.raises(errors.ArgumentError, match=r"still to be read|overlap|reads from the stored"):
         OWN[way](lazy, path)
     xr.testing.assert_allclose(xr.open_zarr(path, chunks=None, consolidated=False).load(), given, atol=1e-3)
     if not packed:  # in place
@@ -1286,7 +1288,7 @@ def test_a_netcdf_file_is_not_written_while_it_is_still_to_be_read(engine: str, 
 def test_what_does_not_fit_is_not_appended(tmp_path: Path) -> None:
     given, lazy = pair(tmp_path / "x.zarr")
     given.assign_attrs(made="first").to_zarr(
-        tmp_path / "y.zarr", encoding={"a": {"dtype": "i2", "scale_factor": 1e-3}}, zarr_format=2
+        tmp_path / "y.zarr", encoding={"a": {"dtype": "i2", "scale_factor": 1e-3, "_FillValue": -1}}, zarr_format=2
     )
     region: Any = {"time": slice(0, 20), "lat": slice(0, 6), "lon": slice(0, 8)}
     new, part = lazy.assign_attrs(made="later") + 0, (lazy * 0).drop_vars("lat").isel(time=slice(0, 20))
@@ -1343,7 +1345,7 @@ def test_encodings_that_zarr_has_not_are_refused_as_xarray_refuses_them(
 
 
 def test_an_encoding_that_is_given_is_all_of_it(tmp_path: Path) -> None:
-    """As with plain xarray: a scale of the file that was read is not one of values that are a thousand times as large."""
+    """As with plain xarray: the scale of the file that was read is not one of values a thousand times as large."""
     given, lazy = pair(tmp_path / "x.zarr", dtype="i2", scale_factor=1e-4, _FillValue=-1)
     (lazy * 1).assign(a=(lazy.a * 1000).assign_attrs(lazy.a.attrs)).to_zarr(
         tmp_path / "y.zarr", encoding={"a": {"chunks": (20, 6, 8)}}, consolidated=False
@@ -1351,3 +1353,96 @@ def test_an_encoding_that_is_given_is_all_of_it(tmp_path: Path) -> None:
     found = xr.open_zarr(tmp_path / "y.zarr", consolidated=False).a
     assert zarr.open_array(tmp_path / "y.zarr" / "a").chunks == (20, 6, 8)
     np.testing.assert_allclose(found, given.a * 1000, atol=0.1)
+
+
+CHUNKED: dict[str, Any] = {
+    "a size": (lambda x: x.chunk(time=20), (20, 20, 30)),
+    "sizes, one by one": (lambda x: x.chunk({"time": 20}).chunk(lat=5), (20, 5, 30)),
+    "whole lines": (lambda x: x.chunk({"time": -1}), (4000, 10, 15)),
+    "a tuple": (lambda x: x.variable.chunk({"time": (1000, 1000, 2000)}), (1000, 20, 30)),
+    "years": (lambda x: x.chunk(time=xr.groupers.TimeResampler("YE")), (365, 20, 30)),
+    "any": (lambda x: x.chunk(), (1000, 20, 30)),
+    "auto": (lambda x: x.chunk("auto"), (1000, 20, 30)),
+    "a dataset": (lambda x: x.to_dataset(name="a").assign(z=("lat", np.ones(20))).chunk(time=20).a, (20, 20, 30)),
+    "in memory": (lambda x: x.compute().chunk(chunked_array_type="chunkflow"), (1000, 20, 30)),
+}
+
+
+@pytest.fixture(scope="module")
+def long_lines(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An array with gaps in long lines, and its expression."""
+    values = np.random.default_rng(7).random((4000, 20, 30))
+    values[5:9] = np.nan
+    times = (np.datetime64("2001-01-01") + np.arange(4000)).astype("M8[ns]")
+    x = xr.DataArray(values, dims=("time", "lat", "lon"), coords={"time": times}, name="a")
+    path = tmp_path_factory.mktemp("long") / "x.zarr"
+    x.to_zarr(path, consolidated=False)
+    return x, xr.open_zarr(path, chunks={}, chunked_array_type="chunkflow", consolidated=False).a * 1
+
+
+@pytest.mark.parametrize("way", CHUNKED)
+def test_chunks_that_are_asked_for_leave_expressions_expressions(way: str, long_lines: Any) -> None:
+    ask, sides = CHUNKED[way]
+    found = ask(long_lines[1])
+    assert isinstance(found.data, cf.Array)
+    assert tuple(each[0] for each in found.chunks) == sides
+    np.testing.assert_array_equal(found.compute(device="cpu"), long_lines[0])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_lines_in_several_chunks_are_whole_to_functions_of_lines(whole: bool, long_lines: Any) -> None:
+    plain, lazy = long_lines
+    lazy = lazy.chunk({"time": -1}) if whole else lazy
+    assert (len(lazy.chunks[0]) == 1) == whole
+    names: Any = {"input_core_dims": [["time"]], "output_core_dims": [["time"]]}
+
+    def ordered(block: np.ndarray) -> np.ndarray:
+        return np.sort(block, axis=-1)
+
+    found = xr.apply_ufunc(ordered, lazy, dask="parallelized", output_dtypes=[float], **names)
+    filled = lazy.interpolate_na("time")
+    with cf.Budget("24MB"):
+        xr.testing.assert_identical(found.compute(), xr.apply_ufunc(ordered, plain, **names))
+        xr.testing.assert_allclose(filled.compute(), plain.interpolate_na("time"))
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day"])
+def test_dates_of_other_calendars_are_loaded_and_all_else_is_not(calendar: str, tmp_path: Path) -> None:
+    pytest.importorskip("cftime")
+    units, days = {"units": "days since 2000-01-01", "calendar": calendar}, np.arange(730.0)
+    raw = xr.Dataset(
+        {
+            "t": (("time", "lat"), np.arange(1460.0).reshape(730, 2)),
+            "time_bnds": (("time", "bnds"), np.stack([days, days + 1], 1)),
+            "when": ("lat", [3.0, 4.0], units),
+        },
+        {"time": ("time", days, {**units, "bounds": "time_bnds"})},
+    )
+    raw.to_netcdf(tmp_path / "x.nc", engine="scipy")
+    raw.to_netcdf(tmp_path / "y.nc", engine="scipy")
+    how: Any = {"chunks": {}, "chunked_array_type": "chunkflow", "engine": "scipy"}
+    with xr.open_dataset(tmp_path / "x.nc", engine="scipy") as plain, xr.open_dataset(tmp_path / "x.nc", **how) as lazy:
+        assert isinstance(lazy.t.data, cf.Array)
+        assert lazy.time_bnds.dtype == lazy.when.dtype == object
+        assert isinstance(lazy.time_bnds.variable._data, np.ndarray)
+        xr.testing.assert_allclose(lazy.t.groupby("time.month").mean().compute(), plain.t.groupby("time.month").mean())
+        xr.testing.assert_identical(lazy.time_bnds, plain.time_bnds)
+        lazy.to_zarr(tmp_path / "x.zarr", consolidated=False)
+        with xr.open_zarr(tmp_path / "x.zarr", consolidated=False) as again:
+            xr.testing.assert_identical(again.load(), plain.load())
+    paths = [tmp_path / "x.nc", tmp_path / "y.nc"]
+    joined: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "outer"}
+    with xr.open_mfdataset(paths, combine="nested", concat_dim="time", **joined, **how) as both:
+        assert isinstance(both.t.data, cf.Array)
+        assert both.time_bnds.shape == (1460, 2)
+
+
+@pytest.mark.parametrize("dim", [..., ("time", "lat"), "time", None])
+def test_quantiles_of_groups_take_any_length(dim: Any, long_lines: Any) -> None:
+    plain, lazy = (x.isel(lat=slice(0, 5)) for x in long_lines)
+    groups, right = (x.groupby("time.season") for x in (lazy, plain))
+    found = groups.quantile([0.1, 0.9], dim=dim)
+    assert isinstance(found.data, cf.Array)
+    with cf.Budget("3MB"):
+        xr.testing.assert_allclose(found.compute(), right.quantile([0.1, 0.9], dim=dim))
+        xr.testing.assert_allclose(groups.median(dim=dim).compute(), right.median(dim=dim))
