@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import zarr
 
 import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
@@ -36,7 +35,7 @@ from chunkflow.kernels.statistics.ranks import ranked
 from chunkflow.stores.foreign.wrapped import file_of
 from chunkflow.stores.foreign.xarray import StoredVariable, held
 from chunkflow.stores.registry import instance_of, open_target
-from chunkflow.stores.zarr.array import location_of
+from chunkflow.stores.zarr.groups import consolidate, default_format, location_of_group
 from chunkflow.system.optional import missing
 
 try:
@@ -445,7 +444,7 @@ def _check_encoding(
     dataset: xarray.Dataset, encoding: Mapping[Hashable, Any], encoded: Mapping[Hashable, xarray.Variable], version: Any
 ) -> None:
     """Refuse names that zarr's encoding has not, as xarray does, which would empty the store before."""
-    version = version or zarr.config.get("default_zarr_format", 3)
+    version = version or default_format()
     for name, own in encoding.items():
         v = dataset.variables[name].copy(deep=False)
         v.encoding = dict(own)
@@ -549,8 +548,7 @@ def _shortened(call: _Storing) -> None:
     for store in stores:
         with suppress(Exception):
             if store._consolidate_on_close:
-                group = store.zarr_group
-                zarr.consolidate_metadata(group.store, path=group.path, zarr_format=group.metadata.zarr_format)
+                consolidate(store.zarr_group)
 
 
 @_taught(_writers(), "to_netcdf")
@@ -604,10 +602,8 @@ def _root_of(given: Mapping[str, Any]) -> str | None:
         store = store.removeprefix("file://")
     if isinstance(store, os.PathLike) or (isinstance(store, str) and "://" not in store):
         return os.path.realpath(os.path.join(os.path.expanduser(store), group))
-    with suppress(Exception):  # nothing is there, or xarray says what is wrong
-        options = {"storage_options": given["storage_options"]} if given.get("storage_options") else {}
-        return location_of(zarr.open_group(store, mode="r", path=group or None, **options))
-    return None
+    options = {"storage_options": given["storage_options"]} if given.get("storage_options") else {}
+    return location_of_group(store, group, options)
 
 
 def _refuse_emptied(datasets: Iterable[xarray.Dataset], root: str | None) -> None:
