@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.errors import CodingWarning
+from chunkflow.errors import ArgumentError, CodingWarning
 from chunkflow.stores.protocol import Source
 from chunkflow.system.users_line import users_line
 
@@ -25,23 +25,23 @@ NAMES = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned
 class CfCoding:
     """How stored numbers become values: ``stored * scale + offset``, NaN where `stored` is one of `missing`.
 
-    `unsigned` is the dtype as which the stored bits are read, `dtype` that of the values.
+    `bits` is the dtype as which the stored bits are read, `dtype` that of the values.
     """
 
     scale: float | None
     offset: float | None
     missing: tuple[Any, ...]
-    unsigned: np.dtype | None
+    bits: np.dtype | None
     dtype: np.dtype
 
     def decode(self, block: Any) -> Any:
         """The values of stored numbers, in new memory; of NumPy's or CuPy's arrays."""
-        return decoded(block, self.scale, self.offset, self.missing, self.unsigned, self.dtype)
+        return decoded(block, self.scale, self.offset, self.missing, self.bits, self.dtype)
 
 
-def decoded(block: Any, scale: Any, offset: Any, missing: tuple[Any, ...], unsigned: Any, dtype: np.dtype) -> Any:
+def decoded(block: Any, scale: Any, offset: Any, missing: tuple[Any, ...], bits: Any, dtype: np.dtype) -> Any:
     """The values of stored numbers: see `CfCoding`."""
-    stored = block if unsigned is None else block.view(unsigned)
+    stored = block if bits is None else block.view(bits)
     found = stored.astype(dtype)
     if scale is not None:
         found *= dtype.type(scale)
@@ -62,20 +62,53 @@ def coding(attributes: Mapping[str, Any], dtype: np.dtype) -> CfCoding | None:
     if dtype.kind not in "iuf":
         return None
     scale, offset = (_number(attributes.get(name)) for name in ("scale_factor", "add_offset"))
-    unsigned = None
-    if dtype.kind == "i" and str(attributes.get("_Unsigned", "")).lower() == "true":
-        unsigned = np.dtype(f"u{dtype.itemsize}")
+    bits = _bits(_text(attributes.get("_Unsigned")), dtype)
+    stored = bits or dtype
     missing: list[Any] = []
     for name in ("_FillValue", "missing_value"):
-        for value in np.atleast_1d(np.asarray(attributes.get(name, ()))).tolist():
-            if isinstance(value, int | float) and value == value:
-                cast = np.asarray(value).astype(dtype)
-                missing.append((cast if unsigned is None else cast.view(unsigned)).item())
+        for value in _numbers(attributes.get(name)):
+            missing += [
+                cast for kind in dict.fromkeys((dtype, stored)) if (cast := _cast(value, kind, stored)) is not None
+            ]
+    says_missing = any(_numbers(attributes.get(name)) for name in ("_FillValue", "missing_value"))
     neutral = (scale is None or scale == 1) and (offset is None or offset == 0)
-    if neutral and not missing and unsigned is None:
+    if neutral and bits is None and not (missing or (says_missing and dtype.kind in "iu")):
         return None
-    distinct = tuple(dict.fromkeys(missing))
-    return CfCoding(scale, offset, distinct, unsigned, _dtype_of_values(unsigned or dtype, scale, offset))
+    is_cast = says_missing or scale is not None or offset is not None
+    of_values = _dtype_of_values(stored, scale, offset) if is_cast else stored.newbyteorder("=")
+    return CfCoding(scale, offset, tuple(dict.fromkeys(missing)), bits, of_values)
+
+
+def _bits(said: str, dtype: np.dtype) -> np.dtype | None:
+    """The dtype as which integers are read of which ``_Unsigned`` says that they have, or have no sign."""
+    other = {("i", "true"): "u", ("u", "false"): "i"}.get((dtype.kind, said.lower()))
+    return None if other is None else np.dtype(f"{dtype.byteorder}{other}{dtype.itemsize}")
+
+
+def _cast(value: Any, dtype: np.dtype, stored: np.dtype) -> Any:
+    """A number that stands for missing values, as stored numbers are read; None if none of a dtype's is equal to it.
+
+    Where ``_Unsigned`` says that integers are read with, or without a sign, it may be written either way: its bits
+    count. Floating point numbers are rounded to those of the dtype.
+    """
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return dtype.type(value).item()
+    limits = np.iinfo(dtype)
+    if not limits.min <= value <= limits.max or value != int(value):
+        return None
+    return np.array(int(value), dtype).view(stored).item()
+
+
+def _numbers(value: Any) -> list[Any]:
+    """The numbers of an attribute, but for NaN."""
+    found = np.atleast_1d(np.asarray(() if value is None else value))
+    return [each for each in found.ravel().tolist() if each == each] if found.dtype.kind in "biuf" else []
+
+
+def _text(value: Any) -> str:
+    """An attribute as text, also true and false as JSON has them."""
+    return str(value) if isinstance(value, str | bool) else ""
 
 
 def _number(value: Any) -> Any:
@@ -94,13 +127,26 @@ def _dtype_of_values(dtype: np.dtype, scale: Any, offset: Any) -> np.dtype:
         if wide or (offset is not None and not same) or kinds[0].kind != "f":
             return np.dtype("f8")
         return kinds[0]
-    small = dtype.itemsize <= 4 if dtype.kind == "f" else dtype.itemsize <= 2
-    return np.dtype("f4" if small else "f8")
+    if dtype.kind == "f":
+        return dtype.newbyteorder("=")
+    return np.dtype("f4" if dtype.itemsize <= 2 else "f8")
 
 
 def coding_of(source: Source) -> CfCoding | None:
-    """How an opened source is coded, if it says so. Its fill value counts where xarray keeps it there (`masked`)."""
+    """How an opened source is coded, if it says so. Its fill value counts where xarray keeps it there (`masked`).
+
+    Raises
+    ------
+    ArgumentError
+        An attribute that scales is no number.
+    """
     attributes, masked = getattr(source, "attributes", {}), getattr(source, "masked", None)
+    if source.spec.dtype.kind in "iuf":
+        for name in ("scale_factor", "add_offset"):
+            if (value := attributes.get(name)) is not None and _number(value) is None:
+                raise ArgumentError(
+                    f"{source.spec.name}: {name}={value!r} is no number: decode='raw' gives what is stored"
+                )
     return coding(attributes if masked is None else {"_FillValue": masked, **attributes}, source.spec.dtype)
 
 

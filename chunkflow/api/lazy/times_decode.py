@@ -23,7 +23,7 @@ FINEST_OF_FLOATS = "us"
 def decoded_times(stored: Array, how: CfCoding | None, times: TimeCoding) -> TimeArray:
     """The times of stored numbers; NaT where `how` says that they are missing, and where the calendar is another."""
     unit = np.datetime_data(times.dtype)[0]
-    if stored.dtype.kind in "iu" and (how is None or (how.scale is None and how.offset is None and not how.unsigned)):
+    if stored.dtype.kind in "iu" and (how is None or (how.scale is None and how.offset is None and not how.bits)):
         counts: Any = stored.astype("i8")
         if stored.dtype == np.dtype("u8"):
             counts = np.where(counts < 0, NAT, counts)  # beyond what an integer of 64 bits with a sign has

@@ -44,7 +44,7 @@ from chunkflow.stores.hdf5.facts import (
 )
 from chunkflow.stores.hdf5.filters import ChunkLocation, FilterPipeline
 from chunkflow.stores.hdf5.index import Index
-from chunkflow.stores.hdf5.labels import labels_of
+from chunkflow.stores.hdf5.labels import conventions_of, labels_of
 from chunkflow.stores.hdf5.together import SMALL, read_together, slabs
 from chunkflow.stores.identity import Guard
 from chunkflow.stores.kvstore.protocol import ChunkError, named
@@ -80,7 +80,7 @@ def open_hdf5(path: str) -> Source:
     file = open_file(path, name)
     with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
         dataset = _found(file, path, name)
-        attributes = {key: dataset.attrs[key] for key in (*NAMES, *OF_TIMES) if key in dataset.attrs}
+        attributes = conventions_of(dataset, (*NAMES, *OF_TIMES))
         short, dataset_name = scales.shortage(dataset), dataset.name
         source = _opened(dataset, file, guard)  # which may close the file
         source.attributes, source.short = attributes, short

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import h5py
 import numpy as np
 
 from chunkflow.core.grid import Shape
@@ -42,6 +43,25 @@ def labels_of(dataset: Any) -> StoredLabels:
     names = tuple(_name(dataset, axis) for axis in range(dataset.ndim))
     known = [name for name in names if name is not None]
     return StoredLabels(attributes, names if known and len(set(known)) == len(known) else None)
+
+
+def conventions_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Attributes of these names as xarray and netCDF have them: texts as str, one element as itself, of NumPy's dtype.
+
+    HDF5 has texts of fixed length as bytes, and many writers put each number or text into an array of one. An attribute
+    without a value is left out.
+    """
+    found = {}
+    for name in names:
+        if name not in dataset.attrs:
+            continue
+        value = dataset.attrs[name]
+        if isinstance(value, np.ndarray) and value.size == 1:
+            value = value.reshape(-1)[0]
+        if isinstance(value, h5py.Empty) or np.size(value) == 0:
+            continue
+        found[name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return found
 
 
 def fitting(labels: StoredLabels, own: str, is_free: Callable[[str, int], bool], shape: Shape) -> StoredLabels:
