@@ -143,6 +143,10 @@ class CodingWarning(UserWarning):
     """An array's attributes say that its numbers stand for others, and these are not computed."""
 
 
+class LossWarning(UserWarning):
+    """What is written has less than what was there, or what is copied: attributes, or digits."""
+
+
 class SlowRunWarning(UserWarning):
     """A run takes much longer than it need, for its blocks are small. The warning says why, and what to do.
 

@@ -39,6 +39,7 @@ _WORDS = (
     (re.compile(r"chunkflow\.open\(path, decode='(\w+)'\)|\bdecode='(\w+)'"), r"--decode \1\2"),
     (re.compile(r", or pass the [\w.]+ itself, opened for writing, to write into it"), ""),
     (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
+    (re.compile(r"; chunkflow\.NewArray\(path, attributes=\{\.\.\.\}\) gives the new array others"), ""),
     (_FORMAT, "or use chunkflow copy --format"),
     (_STACK, r"; '\2\1' is one array of all"),
     (re.compile(_LINE + r".*?\]\)` joins those of others"), ""),

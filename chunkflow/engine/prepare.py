@@ -52,6 +52,7 @@ from chunkflow.kernels.protocol import Kernel, SharedBlocks
 from chunkflow.planner.plan import MOSTLY, Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
+from chunkflow.stores.lost import warn_of_lost
 from chunkflow.stores.memory import LoadedSource
 from chunkflow.stores.new_array import label
 from chunkflow.stores.paths import refuse_nested
@@ -202,6 +203,8 @@ def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
     targets = _open_targets(options, declared, nest)
     if declared.is_copy:
         label(targets, opened.sources[0])
+    if options.overwrite and not is_dry():
+        warn_of_lost(targets)
     check_resume(options.resume, targets)
     check_overlap(declared, opened.sources, dict(enumerate(targets)))
     return _Stated(declared, nest, specs, lengths, targets)

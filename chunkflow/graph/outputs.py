@@ -11,9 +11,10 @@ from chunkflow.core.unknown import is_known
 from chunkflow.engine.growing import refuse_fixed
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.graph.nodes import Node, OpNode, SourceNode
-from chunkflow.stores import Target, is_new, open_source, open_target
+from chunkflow.stores import Target, is_new, open_target
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import refuse_nested
+from chunkflow.stores.registry import open_path
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class OutputPlace:
         old = None
         if overwrite:
             with suppress(ChunkflowError):  # an array that cannot be opened is no source of this evaluation
-                source = open_source(target.name)
+                source = open_path(target.name)  # nothing is read
                 old = source.footprint
                 source.close()
         return cls(target, target.name, old)

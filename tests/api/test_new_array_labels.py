@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +106,50 @@ def test_missing_floats_are_named_as_xarray_reads_them(tmp_path: Path) -> None:
     cf.copy(f"{tmp_path}/x.h5:/b", tmp_path / "b.zarr", **CPU)
     assert labels(tmp_path / "a.zarr") == ({"missing_value": 1e20}, None)
     assert labels(tmp_path / "b.zarr") == ({}, None)
+
+
+@pytest.mark.parametrize("out", ["x.zarr", "x.h5:/a/b", "v2"])
+def test_attributes_that_are_gone_are_told(out: str, tmp_path: Path) -> None:
+    """In place, too, where nothing is said of how the numbers are coded: they were decoded."""
+    said = {"units": "K", "long_name": "air", "scale_factor": 0.5}
+    place = cf.NewArray(
+        tmp_path / out, attributes=said, **({"zarr_format": 2, "format": "zarr"} if out == "v2" else {})
+    )
+    cf.copy(np.arange(8, dtype="i2"), place, **CPU)
+    path = str(tmp_path / out)
+    again = cf.NewArray(path, format="zarr" if out == "v2" else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lazy = cf.open(path, decode="cf")
+        with pytest.warns(cf.errors.LossWarning, match=r"is replaced, and its attributes are gone: long_name, units;"):
+            cf.store(lazy + 1, again, overwrite=True, device="cpu")
+        np.testing.assert_array_equal(cf.open(path).compute(device="cpu"), np.arange(8) / 2 + 1)
+        cf.map(np.negative, path, out=again, overwrite=True, **CPU)  # none is left
+        for attributes in ({"units": "m"}, {}):
+            cf.map(np.negative, path, out=replace(again, attributes=attributes), overwrite=True, **CPU)
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+def test_a_copy_over_an_array_brings_its_attributes(source: Path) -> None:
+    out = source.parent / "y.zarr"
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", cf.errors.LossWarning)
+            cf.copy(source, out, overwrite=True, **CPU)
+    assert labels(out) == labels(source)
+
+
+def test_a_result_keeps_the_scales_of_what_it_replaces(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["lat"] = np.arange(3.0)
+        file["lat"].make_scale("lat")
+        file.create_dataset("t", data=np.arange(3, dtype="i2")).attrs.update(units="K", add_offset=1.0)
+        file["t"].dims[0].attach_scale(file["lat"])
+    path = f"{tmp_path}/x.nc:/t"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        cf.store(cf.map(np.negative, cf.open(path, decode="cf")), path, overwrite=True, device="cpu")
+    assert [each.category for each in told] == [cf.errors.LossWarning]
+    with h5py.File(tmp_path / "x.nc") as file:
+        assert file["t"].dims[0][0] == file["lat"]
+        np.testing.assert_array_equal(file["t"][...], [-1.0, -2.0, -3.0])
