@@ -32,7 +32,8 @@ from chunkflow.system import host, native
 
 TEXT = """\
 With FILEs it shows the arrays in them: the path that other commands take, dtype, shape, bytes, the chunks and codecs
-that they are stored with, and how they are read. No element is read.
+that they are stored with, names of dimensions, units, how numbers are packed and which stand for missing values, and
+how they are read. No element is read.
 
   chunkflow info run.h5
   chunkflow info image.zarr "frames/*.tif" --json

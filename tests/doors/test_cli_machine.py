@@ -83,9 +83,9 @@ def test_info_of_other_formats(
     zarr.create_array("raw.zarr", shape=(2, 800, 800), chunks=(1, 800, 800), dtype="u2", compressors=None)
     assert main(["info", "n.nc", "n.nc:t", "*.tif", "raw.zarr"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "n.nc:t2m: float32 (5,), 20 B, read through xarray",
-        "n.nc:t: float32 (5,), 20 B, read through xarray",
-        "n.nc:t: float32 (5,), 20 B, read through xarray",
+        "n.nc:t2m: float32 (5,), 20 B, dimensions (t), read through xarray",
+        "n.nc:t: float32 (5,), 20 B, dimensions (t), read through xarray",
+        "n.nc:t: float32 (5,), 20 B, dimensions (t), read through xarray",
         "*.tif: uint8 (2, 4, 6), 48 B, chunks (1, 4, 6), read through zarr: ZarrFileSequenceStore",
         "raw.zarr: uint16 (2, 800, 800), 2.56 MB, chunks (1, 800, 800), read directly: raw",
     ]
@@ -95,9 +95,51 @@ def test_info_of_files_for_programs(files: None, capsys: pytest.CaptureFixture[s
     assert main(["info", "a.h5", "--json"]) == 0
     first, names, last = json.loads(capsys.readouterr().out)
     wanted = {"path": "a.h5:/fields/u", "dtype": "uint16", "shape": [2, 4, 6], "bytes": 96, "chunks": [1, 4, 6]}
-    assert first == {**wanted, "read": "directly: gzip"}
+    assert first == {**wanted, "read": "directly: gzip", "dimensions": None, "attributes": {}}
     assert set(names) == {"path", "error"}
     assert (last["chunks"], last["read"]) == (None, "")
+
+
+PACKED = {"units": "K", "scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -1}
+
+
+@pytest.mark.parametrize("path", ["n.nc:/t", "n.nc:t", "2.zarr", "3.zarr"])
+def test_info_says_what_numbers_mean(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.ones((2, 3), "i2")
+    if path == "n.nc:t":
+        with pytest.importorskip("scipy.io").netcdf_file("n.nc", "w") as old:
+            for name, n in zip("yx", x.shape, strict=True):
+                old.createDimension(name, n)
+            variable = old.createVariable("t", "i2", ("y", "x"))
+            for name, value in PACKED.items():
+                setattr(variable, name, np.float64(value) if isinstance(value, float) else value)
+    else:
+        version = int(path[0]) if path.endswith("zarr") else None
+        how = {"zarr_format": version, "fill_value": None} if version == 2 else {}
+        cf.copy(x, cf.NewArray(path, dimension_names=("y", "x"), attributes=PACKED, **how), device="cpu")
+    assert main(["info", path]) == 0
+    said = ", dimensions (y, x), units K, packed as int16 * 0.01 + 273.15, missing -1"
+    assert said in capsys.readouterr().out
+    assert main(["info", path, "--json"]) == 0
+    (about,) = json.loads(capsys.readouterr().out)
+    assert (about["dimensions"], about["attributes"]) == (["y", "x"], PACKED)
+
+
+def test_info_has_no_nan_in_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = {"_FillValue": np.nan, "missing_value": [1.0, 2.0], "_Unsigned": np.bytes_(b"true")}
+    with h5py.File("a.h5", "w") as file:
+        file.create_dataset("v", data=np.ones(3)).attrs.update(said)
+    assert main(["info", "a.h5"]) == 0
+    assert capsys.readouterr().out == "a.h5:/v: float64 (3,), 24 B, missing 1.0, 2.0\n"
+    assert main(["info", "a.h5", "--json"]) == 0
+    (about,) = json.loads(capsys.readouterr().out)
+    assert about["attributes"] == {"_FillValue": "nan", "missing_value": [1.0, 2.0], "_Unsigned": "true"}
 
 
 @pytest.mark.parametrize("path", ["nope.zarr", "a.h5:/w", "."])

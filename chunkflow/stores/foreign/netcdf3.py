@@ -6,11 +6,15 @@ import importlib
 import os
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.foreign.xarray import StoredSource, StoredVariable
 from chunkflow.stores.identity import Guard
+from chunkflow.stores.new_array import StoredLabels
 from chunkflow.stores.paths import listed, netcdf3_parts
 from chunkflow.stores.protocol import Source
 
@@ -24,10 +28,18 @@ class Netcdf3Source(StoredSource):
         self._dataset, self.attributes = dataset, dict(variable.attrs)
         self.spec = replace(self.spec.with_storage(how="through xarray"), name=path)
         self.guard = Guard.of_files(path, file)
+        self.labels = partial(_labels_of, variable)
 
     def close(self) -> None:
         """See `Source.close`."""
         self._dataset.close()
+
+
+def _labels_of(variable: Any) -> StoredLabels:
+    """Attributes of a variable as Python's numbers, texts and lists of them, and names of its dimensions."""
+    numpys = (np.ndarray, np.generic)
+    attributes = {key: v.tolist() if isinstance(v, numpys) else v for key, v in variable.attrs.items()}
+    return StoredLabels(attributes, tuple(map(str, variable.dims)))
 
 
 def inside(path: str) -> list[str]:
