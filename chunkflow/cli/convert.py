@@ -6,6 +6,7 @@ import argparse
 import warnings
 from collections.abc import Container, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,13 @@ from chunkflow.cli.common import (
     output_options,
     refuse,
 )
-from chunkflow.errors import ChunkflowError, CodingWarning
+from chunkflow.errors import ChunkflowError, CodingWarning, LossWarning
 from chunkflow.stores import Source, format_of, open_source, open_target, spec_of
 from chunkflow.stores.cf import NAMES
 from chunkflow.stores.cf_times import OF_TIMES
 from chunkflow.stores.new_array import labels_for, labels_of
 from chunkflow.stores.paths import hdf5_parts
+from chunkflow.stores.registry import arrays_in
 
 TEXT = """\
 The end of DST says its format: .zarr, .npy, .h5, .tif. Attributes and names of dimensions stay among zarr, HDF5 and
@@ -71,7 +73,9 @@ def run(options: argparse.Namespace) -> int:
         if lazy.dtype.kind in "Mm" and dtype is None and format_of(_place(options)) not in ("zarr", "hdf5"):
             refuse(f"{options.source} holds times, which .zarr, .h5 and .nc have: --decode raw copies their numbers")
         coded = {*NAMES, *(OF_TIMES if lazy.dtype.kind in "Mm" else ())}
-        work = (cf.store, lazy if dtype is None else lazy.astype(dtype), _labelled(options, coded))
+        if dtype is not None:
+            lazy = lazy.astype(dtype) if lazy.dtype.kind in "Mm" else cf.map(partial(_cast, dtype=dtype), lazy)
+        work = (cf.store, lazy, _labelled(options, coded))
     else:
         if options.decode == "raw":
             warnings.simplefilter("ignore", CodingWarning)
@@ -80,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         work = (cf.copy, source)
         if dtype is not None:
             given["out"] = _labelled(options)
-            work = (cf.map, lambda block: block.astype(dtype), source)
+            work = (cf.map, partial(_cast, dtype=dtype), source)
     if options.explain:
         print(cf.explain(*work, **given))
         return 0
@@ -134,7 +138,11 @@ def _coordinates(source: str, out: str) -> Iterator[tuple[str, str]]:
         return
     with _opened(source) as opened:
         names = labels_of(opened).dimension_names or ()
+    # A dimension of netCDF without a variable is a dataset of HDF5 that holds nothing.
+    listed = None if hdf5_parts(source) is None else set(arrays_in(here[0].rstrip("/").removesuffix(":")))
     for name in names:
+        if listed is not None and f"{here[0]}{name}" not in listed:
+            continue
         if name not in (None, here[1], there[1]):
             yield f"{here[0]}{name}", f"{there[0]}{name}"
 
@@ -155,3 +163,19 @@ def _dtype(text: str) -> np.dtype:
         return np.dtype(text)
     except TypeError:
         refuse(f"--dtype {text} is no dtype: give a name of NumPy's, as float32")
+
+
+def _cast(block: Any, dtype: np.dtype) -> Any:
+    """A block as numbers of a dtype. Those that an integer cannot stand for are refused; what is cut off is said."""
+    if dtype.kind not in "iu" or block.dtype.kind not in "iuf" or not block.size:
+        return block.astype(dtype)
+    limits = np.iinfo(dtype)
+    if block.dtype.kind == "f" and bool((block != block).any()):
+        refuse(f"--dtype {dtype} has no NaN, and there are some: choose a floating point dtype")
+    least, most = block.min().item(), block.max().item()
+    if least < limits.min or most == np.inf or int(most) > limits.max:
+        refuse(f"--dtype {dtype} has numbers from {limits.min} to {limits.max}, and there are {least} to {most}")
+    found = block.astype(dtype)
+    if block.dtype.kind == "f" and bool((found != block).any()):
+        warnings.warn(f"--dtype {dtype} cuts off what is behind the decimal point", LossWarning, stacklevel=2)
+    return found

@@ -66,6 +66,7 @@ def test_a_checksum(capsys: pytest.CaptureFixture[str]) -> None:
     assert "crc32c" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("default")
 def test_overwrite(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["copy", "x.npy", "y.npy"]) == 0
     assert main(["copy", "x.npy", "y.npy"]) == 2
@@ -293,3 +294,46 @@ def test_times_are_stored_as_cf_has_them(out: str, climate: str) -> None:
 def test_times_are_not_stored_as_bare_numbers(climate: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "climate.nc:time", "time.npy", "--decode", "cf"]) == 2
     assert "--decode raw copies their numbers" in refused(capsys)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "told"),
+    [
+        ([1.0, np.nan], "i2", "--dtype int16 has no NaN"),
+        ([1.0, np.inf], "i2", "--dtype int16 has numbers from -32768 to 32767, and there are 1.0 to inf"),
+        ([1.0, 40000.0], "i2", "there are 1.0 to 40000.0"),
+        ([-1, 3], "u1", "--dtype uint8 has numbers from 0 to 255, and there are -1 to 3"),
+        ([1, 1 << 40], "i4", "there are 1 to 1099511627776"),
+    ],
+)
+def test_numbers_that_a_dtype_lacks_are_refused(
+    values: list[float], dtype: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("v.npy", np.array(values))
+    for options in ([], ["--decode", "cf"]):
+        assert main(["copy", "v.npy", "out.npy", "--dtype", dtype, *options]) == 2
+        assert told in refused(capsys)
+        assert not Path("out.npy").exists()
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("decode", [[], ["--decode", "cf"]])
+def test_digits_that_are_cut_off_are_told(decode: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("v.npy", np.array([280.45, 3.0]))
+    assert main(["copy", "v.npy", "out.npy", "--dtype", "i2", *decode]) == 0
+    told = capsys.readouterr().err
+    assert told == "chunkflow: warning: --dtype int16 cuts off what is behind the decimal point\n"
+    np.testing.assert_array_equal(np.load("out.npy"), [280, 3])
+    np.save("v.npy", np.array([32767.0, -32768.0]))
+    assert main(["copy", "v.npy", "out.npy", "--dtype", "i2", "--overwrite", *decode]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_dimension_without_a_variable_is_no_coordinate(climate: str) -> None:
+    with h5py.File("climate.nc", "a") as file:
+        file.create_dataset("bare", data=X[0, 0])
+        scale = file.create_dataset("n", shape=(16,), dtype=">f4")
+        scale.make_scale("This is a netCDF dimension but not a netCDF variable.        16")
+        file["bare"].dims[0].attach_scale(scale)
+    assert main(["convert", "climate.nc:bare", "bare.zarr/bare"]) == 0
+    assert sorted(zarr.open_group("bare.zarr", mode="r").array_keys()) == ["bare"]
