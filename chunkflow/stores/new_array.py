@@ -40,10 +40,14 @@ NAMES = {"zarr": "zarr", "hdf5": "HDF5", "npy": ".npy", "tiff": "TIFF"}
 
 
 class StoredLabels(NamedTuple):
-    """What an array stores beside its elements: attributes, and names of its dimensions."""
+    """What an array stores beside its elements: attributes, and names of its dimensions.
+
+    `compressors` are filters of HDF5, which a copy there has, too.
+    """
 
     attributes: Mapping[str, Any] | None = None
     dimension_names: tuple[str | None, ...] | None = None
+    compressors: tuple[Any, ...] = ()
 
 
 @spelt_class
@@ -189,7 +193,9 @@ class NewArray:
         """The same, with the attributes and names of dimensions of another array where it says none."""
         attributes = labels.attributes if self.attributes is None else self.attributes
         names = labels.dimension_names if self.dimension_names is None else self.dimension_names
-        return replace(self, attributes=attributes, dimension_names=names)
+        is_said = not {"compressors", "filters"}.isdisjoint(self.said)
+        compressors = self.compressors if is_said or not labels.compressors else labels.compressors
+        return replace(self, attributes=attributes, dimension_names=names, compressors=compressors)
 
     def check_format(self, format: str, name: str) -> None:
         """Refuse options that a format does not have.

@@ -153,3 +153,49 @@ def test_a_result_keeps_the_scales_of_what_it_replaces(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.nc") as file:
         assert file["t"].dims[0][0] == file["lat"]
         np.testing.assert_array_equal(file["t"][...], [-1.0, -2.0, -3.0])
+
+
+HOW: dict[str, dict[str, Any]] = {
+    "gzip": {"compression": "gzip", "compression_opts": 7, "shuffle": True, "fletcher32": True},
+    "lzf": {"compression": "lzf"},
+    "raw": {},
+}
+
+
+def how(path: Path) -> tuple[Any, ...]:
+    with h5py.File(path) as file:
+        made = file["t"].id.get_create_plist()
+        filters = [made.get_filter(i)[0::2] for i in range(made.get_nfilters())]
+        return file["t"].chunks, [(code, values) for code, values in filters]
+
+
+@pytest.mark.parametrize("name", HOW)
+def test_a_copy_among_hdf5_is_stored_as_its_source(name: str, tmp_path: Path) -> None:
+    x = np.arange(600, dtype="i4").reshape(20, 30)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("t", data=x, chunks=(5, 30), **HOW[name])
+    source, own = f"{tmp_path}/x.h5:/t", how(tmp_path / "x.h5")
+    cf.copy(source, f"{tmp_path}/y.h5:/t", **CPU)
+    assert how(tmp_path / "y.h5") == own
+    with h5py.File(tmp_path / "x.h5") as file:
+        cf.copy(file["t"], f"{tmp_path}/z.h5:/t", **CPU)
+    assert how(tmp_path / "z.h5") == own
+    cf.rechunk(source, (20, 10), f"{tmp_path}/w.h5:/t", **CPU)
+    assert how(tmp_path / "w.h5")[0] == (20, 10)
+    assert [code for code, _ in how(tmp_path / "w.h5")[1]] == [code for code, _ in own[1]]
+    for said in ({"compressors": None}, {"filters": "shuffle"}, {"compressors": "gzip"}):
+        cf.copy(source, cf.NewArray(f"{tmp_path}/v.h5:/t", **said), overwrite=True, **CPU)
+        assert len(how(tmp_path / "v.h5")[1]) == (0 if None in said.values() else 1)
+        np.testing.assert_array_equal(cf.open(f"{tmp_path}/v.h5:/t").compute(device="cpu"), x)
+    for path in "yzw":
+        np.testing.assert_array_equal(cf.open(f"{tmp_path}/{path}.h5:/t").compute(device="cpu"), x)
+
+
+def test_filters_that_lose_digits_stay_away(tmp_path: Path) -> None:
+    x = np.linspace(0, 1, 600).reshape(20, 30)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("t", data=x, chunks=(5, 30), scaleoffset=3, compression="gzip")
+    cf.copy(f"{tmp_path}/x.h5:/t", f"{tmp_path}/y.h5:/t", **CPU)
+    assert how(tmp_path / "y.h5") == ((5, 30), [(1, (4,))])
+    stored = [cf.open(f"{tmp_path}/{name}.h5:/t").compute(device="cpu") for name in "xy"]
+    np.testing.assert_array_equal(*stored)

@@ -28,7 +28,7 @@ def copy(
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
     `chunkflow.rechunk` sees to it where it does not. Among zarr, HDF5 and netCDF a new array keeps attributes
-    and names of dimensions, unless `chunkflow.NewArray` says others.
+    and names of dimensions, and from HDF5 to HDF5 the filters, unless `chunkflow.NewArray` says others.
 
     Parameters
     ----------

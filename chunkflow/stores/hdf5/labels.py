@@ -9,8 +9,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5z
 
 from chunkflow.core.grid import Shape
+from chunkflow.stores.hdf5.filters import DEFLATE, FLETCHER32, SHUFFLE
 from chunkflow.stores.new_array import StoredLabels
 
 OF_FORMAT = frozenset(
@@ -29,6 +31,10 @@ OF_FORMAT = frozenset(
 """Attributes by which HDF5 and netCDF know dimensions: they say nothing of the elements."""
 
 
+LOSSLESS = frozenset({DEFLATE, SHUFFLE, FLETCHER32, h5z.FILTER_LZF, 307, 32001, 32004, 32015})
+"""Filters that elements of any dtype go through unchanged, and that are set up anew with the values that they have."""
+
+
 def labels_of(dataset: Any) -> StoredLabels:
     """Attributes of a dataset as Python's numbers, texts and lists of them, and names of its dimensions."""
     attributes = {}
@@ -42,7 +48,18 @@ def labels_of(dataset: Any) -> StoredLabels:
             attributes[key] = value
     names = tuple(_name(dataset, axis) for axis in range(dataset.ndim))
     known = [name for name in names if name is not None]
-    return StoredLabels(attributes, names if known and len(set(known)) == len(known) else None)
+    return StoredLabels(attributes, names if known and len(set(known)) == len(known) else None, _filters(dataset))
+
+
+def _filters(dataset: Any) -> tuple[dict[str, Any], ...]:
+    """The filters of a dataset, in h5py's words. Without those that lose digits, or are not to be had here."""
+    made = dataset.id.get_create_plist()
+    found = [made.get_filter(i) for i in range(made.get_nfilters())]
+    return tuple(
+        {"compression": code, "compression_opts": tuple(values)}
+        for code, _, values, _ in found
+        if code in LOSSLESS and h5z.filter_avail(code) and h5z.get_filter_info(code) & h5z.FILTER_CONFIG_ENCODE_ENABLED
+    )
 
 
 def conventions_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -76,7 +93,7 @@ def fitting(labels: StoredLabels, own: str, is_free: Callable[[str, int], bool],
             name if name and "/" not in name and (len(shape) == 1 if name == own else is_free(name, n)) else None
             for name, n in zip(names, shape, strict=True)
         )
-    return StoredLabels(attributes, names)
+    return StoredLabels(attributes, names, labels.compressors)
 
 
 def _is_stored(value: Any) -> bool:
