@@ -263,6 +263,7 @@ def stored(array: np.ndarray, out: str, **options: Any) -> None:
     cf.copy(array, out=out, device="cpu", **options).file.close()
 
 
+@pytest.mark.filterwarnings("ignore::chunkflow.errors.LossWarning")
 @pytest.mark.parametrize("name", VARIABLES)
 def test_a_variable_that_is_replaced_keeps_its_dimensions(name: str, file: Path) -> None:
     before, array = seen(file), elements(name) + 1
@@ -277,6 +278,7 @@ def test_a_variable_that_is_replaced_keeps_its_dimensions(name: str, file: Path)
     check_values(file, name, np.ones((2, 3, 4)))
 
 
+@pytest.mark.filterwarnings("ignore::chunkflow.errors.LossWarning")
 @pytest.mark.parametrize(("name", "length"), [("time", T), ("x", X), ("y", Y)])
 def test_a_coordinate_that_is_replaced_stays_one(name: str, length: int, file: Path) -> None:
     """A dimension without a variable becomes a coordinate."""
