@@ -33,6 +33,7 @@ from chunkflow.stores.cf_times import OF_TIMES
 from chunkflow.stores.new_array import labels_for, labels_of
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.registry import arrays_in
+from chunkflow.system.users_line import users_line
 
 TEXT = """\
 The end of DST says its format: .zarr, .npy, .h5, .tif. Attributes and names of dimensions stay among zarr, HDF5 and
@@ -177,5 +178,7 @@ def _cast(block: Any, dtype: np.dtype) -> Any:
         refuse(f"--dtype {dtype} has numbers from {limits.min} to {limits.max}, and there are {least} to {most}")
     found = block.astype(dtype)
     if block.dtype.kind == "f" and bool((found != block).any()):
-        warnings.warn(f"--dtype {dtype} cuts off what is behind the decimal point", LossWarning, stacklevel=2)
+        warnings.warn(
+            f"--dtype {dtype} cuts off what is behind the decimal point", LossWarning, stacklevel=users_line()
+        )
     return found

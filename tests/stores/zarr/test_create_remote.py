@@ -204,6 +204,7 @@ def test_an_array_of_format_2_is_replaced() -> None:
     assert there() == ["c/0/0", "c/1/0", "c/2/0", "c/3/0", "zarr.json"]
 
 
+@pytest.mark.filterwarnings("ignore::chunkflow.errors.LossWarning")
 def test_arrays_of_format_2() -> None:
     url = "memory://some/old.zarr/late/u"
     new = cf.NewArray(url, zarr_format=2, chunks=(10, 25), dimension_names=("y", "x"), attributes={"unit": "K"})
