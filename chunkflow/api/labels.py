@@ -18,8 +18,9 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.nodes import Lazy
 from chunkflow.graph.slicing import view_of
 from chunkflow.kernels.declare import Declared
-from chunkflow.stores import is_labelled
+from chunkflow.stores import is_labelled, is_new
 from chunkflow.stores.foreign.xarray import held, stored
+from chunkflow.stores.named import with_names
 
 Dims = tuple[Hashable, ...]
 
@@ -101,7 +102,23 @@ class Labels:
             return tuple(self._named(r, declared, declared.axes_of(i), arrays) for i, r in enumerate(result))
         return self._named(result, declared, declared.axes_of(0), arrays)
 
-    def _named(self, result: Any, declared: Declared, axes: Sequence[int | None], arrays: Sequence[Any]) -> Any:
+    def outputs(self, out: Any, declared: Declared, arrays: Sequence[Any]) -> Any:
+        """Where results go, with the names of their dimensions for new arrays of which nothing else is said."""
+        if isinstance(out, tuple):
+            return tuple(self._place(o, declared, declared.axes_of(i), arrays) for i, o in enumerate(out))
+        return self._place(out, declared, declared.axes_of(0), arrays)
+
+    def _place(self, out: Any, declared: Declared, axes: Sequence[int | None], arrays: Sequence[Any]) -> Any:
+        if not is_new(out) or self.kwargs.get("chunks") is not None or not axes:
+            return out
+        names = [None if name is None else str(name) for name in self._followed(declared, axes, arrays)[0]]
+        shape = tuple(0 if a is None else declared.nest.extents[a] for a in axes)
+        return with_names(out, names, shape)
+
+    def _followed(
+        self, declared: Declared, axes: Sequence[int | None], arrays: Sequence[Any]
+    ) -> tuple[list[Hashable | None], set[Hashable]]:
+        """The dimensions that the axes of a result have from the arrays, and those along which elements were moved."""
         names: dict[int, Hashable] = {}
         moved: set[Hashable] = set()
         for array, operand in zip(arrays, declared.nest.operands, strict=True):
@@ -109,7 +126,10 @@ class Labels:
                 if axis is not None:
                     names.setdefault(axis, name)
                     moved |= set() if still else {name}
-        followed = [None if a is None else names.get(a) for a in axes]
+        return [None if a is None else names.get(a) for a in axes], moved
+
+    def _named(self, result: Any, declared: Declared, axes: Sequence[int | None], arrays: Sequence[Any]) -> Any:
+        followed, moved = self._followed(declared, axes, arrays)
         if followed and not any(name is not None for name in followed) and not self.kwargs.get("keepdims"):
             return result  # of which nothing is known
         dims = [f"dim_{i}" if name is None else name for i, name in enumerate(followed)]

@@ -72,8 +72,10 @@ from chunkflow.kernels.declare import Declared as Declared
 from chunkflow.kernels.digest import digest, without_functions
 from chunkflow.kernels.map import is_scalar
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import checksums, open_target, spec_of
+from chunkflow.stores import checksums, is_new, open_target, spec_of
 from chunkflow.stores.checks import check_unmasked
+from chunkflow.stores.named import Closed
+from chunkflow.stores.registry import is_hdf5_dataset
 from chunkflow.system import interrupts
 
 P = ParamSpec("P")
@@ -390,10 +392,22 @@ def _labelled(labels: Labels, ask: Callable[..., Request | MultiPass]) -> Any:
     if asked.keeps and len(labels.arrays) > 1:
         labels.match()
         asked = ask(*labels.args, **labels.kwargs)
+    out = asked.options.out
+    if isinstance(asked, Request) and asked.keeps and out is not None:
+        arrays = [a for a in asked.arrays if not is_scalar(a)]
+        told = labels.outputs(out, op_node(asked, "result").declared, arrays)
+        asked = replace(asked, options=replace(asked.options, out=told))
     result = _done(asked, ask, labels.args, labels.kwargs)
     if isinstance(asked, MultiPass):
-        return result if asked.name is None else asked.name(labels, result)
-    return with_labels(labels, result, asked) if asked.keeps else result
+        return result if asked.name is None else asked.name(labels, _closed(result, out))
+    return with_labels(labels, _closed(result, out), asked) if asked.keeps else result
+
+
+def _closed(result: Any, out: Any) -> Any:
+    """Results that get labels, with the files of new datasets closed: xarray's users open these again."""
+    if isinstance(result, tuple):
+        return tuple(map(_closed, result, out)) if isinstance(out, tuple) else result
+    return Closed(result) if is_new(out) and is_hdf5_dataset(result) else result
 
 
 def with_labels(labels: Labels, result: Any, request: Request) -> Any:

@@ -98,7 +98,7 @@ def _is_zarr_place(obj: Any) -> bool:
     return _is_zarr_group(obj) or _is_zarr_store(obj) or _is_store_path(obj)
 
 
-_is_zarr_array, _is_hdf5_dataset = instance_of("zarr", "Array"), instance_of("h5py", "Dataset")
+_is_zarr_array, is_hdf5_dataset = instance_of("zarr", "Array"), instance_of("h5py", "Dataset")
 
 
 def _labelled_source(obj: Any) -> Source:
@@ -114,7 +114,7 @@ def _stored_source(obj: Any) -> Source:
     found = decoded_source(obj.wrapped, _is_zarr_array, open_source) if obj.wrapped is not None else None
     if found is not None:
         return found
-    known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
+    known = _is_zarr_array(obj.behind) or is_hdf5_dataset(obj.behind)
     return StoredSource(obj, open_source(obj.behind) if known else None)
 
 
@@ -171,7 +171,7 @@ KINDS = (
         target=at("chunkflow.stores.zarr.array:ZarrTarget"),
     ),
     ObjectKind(
-        _is_hdf5_dataset,
+        is_hdf5_dataset,
         source=at("chunkflow.stores.hdf5.dataset:dataset_source"),
         target=at("chunkflow.stores.hdf5.write:DatasetTarget"),
     ),
@@ -361,7 +361,7 @@ def named_source(obj: Any) -> Any:
         return obj
     if isinstance(obj, Counts):
         return Counts(named_source(obj.held), obj.times)
-    if _is_hdf5_dataset(obj):
+    if is_hdf5_dataset(obj):
         return at("chunkflow.stores.hdf5.facts:path_of")(obj)
     if _is_zarr_array(obj):
         return at("chunkflow.stores.zarr.array:path_of")(obj)
@@ -487,7 +487,7 @@ def _existing(out: ExistingArray) -> Target:
         path = _text(out.path)
         kind = _format_of(path).name
     else:
-        kinds = ((_is_zarr_array, "zarr"), (_is_hdf5_dataset, "hdf5"))
+        kinds = ((_is_zarr_array, "zarr"), (is_hdf5_dataset, "hdf5"))
         kind = next((name for recognizes, name in kinds if recognizes(out.where)), "other")
     place = {"zarr": "zarr.grow", "hdf5": "hdf5.grow"}.get(kind, "views.part")
     return cast(Target, at(f"chunkflow.stores.{place}:existing_target")(out))

@@ -363,3 +363,29 @@ def test_a_directory_of_files_is_opened_by_a_pattern(capsys: pytest.CaptureFixtu
     cf.copy(A, "steps/0.h5:/u")
     assert main(["stats", "steps"]) == 2
     assert "'steps/0.h5:/u' is one of its arrays; 'steps/*.h5:/u' is one array of all ('0.h5')" in error_of(capsys)
+
+
+@pytest.mark.parametrize(
+    ("fn", "names"),
+    [
+        ("a - 1", ["y", "x"]),
+        ("numpy:negative", ["y", "x"]),
+        ("a.T", ["x", "y"]),
+        ("a.mean(axis=0)", ["x"]),
+        ("a[:, 1:] - a[:, :-1]", None),
+        ("a @ a", ["y", "x"]),
+        ("a @ a.T", None),
+    ],
+)
+@pytest.mark.parametrize("version", [2, 3])
+def test_results_have_the_names_of_dimensions_that_they_keep(
+    fn: str, names: list[str] | None, version: Any, tmp_path: Path
+) -> None:
+    """Of a square array, whose axes the shape does not tell apart."""
+    source, out = cf.NewArray(tmp_path / "in.zarr", dimension_names=("y", "x")), str(tmp_path / "out.zarr")
+    cf.copy(np.arange(64.0).reshape(8, 8), source, device="cpu")
+    zarr.open_group(out, mode="w", zarr_format=version)
+    assert main(["run", fn, str(tmp_path / "in.zarr"), f"{out}/r", "--decode", "cf", "--device", "cpu"]) == 0
+    array = zarr.open_array(f"{out}/r", mode="r")
+    found = array.attrs.get("_ARRAY_DIMENSIONS") if version == 2 else array.metadata.dimension_names  # type: ignore[union-attr]
+    assert (found and list(found)) == names

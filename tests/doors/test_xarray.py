@@ -1446,3 +1446,26 @@ def test_quantiles_of_groups_take_any_length(dim: Any, long_lines: Any) -> None:
     with cf.Budget("3MB"):
         xr.testing.assert_allclose(found.compute(), right.quantile([0.1, 0.9], dim=dim))
         xr.testing.assert_allclose(groups.median(dim=dim).compute(), right.median(dim=dim))
+
+
+@pytest.mark.parametrize("out", ["out.zarr/t", "out.nc:/t"])
+def test_results_of_labelled_arrays_are_labelled_for_others(out: str, tmp_path: Path) -> None:
+    """And their file is closed, so that xarray opens it at once."""
+    h5py = pytest.importorskip("h5py")
+    x = xr.DataArray(np.arange(12.0).reshape(3, 4), dims=("lat", "lon"), coords={"lat": [1, 2, 3]}, name="t")
+    for number, (given, wanted) in enumerate([(x, ("lat", "lon")), (x.T, ("lon", "lat"))]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = cf.map(np.negative, given, out=str(folder / out), device="cpu")
+        if "zarr" in out:
+            with xr.open_zarr(folder / "out.zarr", consolidated=False) as found:
+                assert found["t"].dims == wanted
+                np.testing.assert_array_equal(found["t"].values, -given.values)
+        else:
+            with h5py.File(folder / "out.nc", "r") as file:  # in another mode than it was open
+                assert tuple(Path(d[0].name).name for d in file["t"].dims) == wanted
+                np.testing.assert_array_equal(file["t"][...], -given.values)
+        np.testing.assert_array_equal(result.values, -given.values)
+        np.testing.assert_array_equal(result[1:, 2].values, -given.values[1:, 2])
+        assert float(cf.sum(result, device="cpu")) == -66
+        assert result.dims == wanted
