@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import glob
 import itertools
 import os
 import re
@@ -17,6 +16,7 @@ import chunkflow as cf
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.stores.paths import HDF5, TIFF, hdf5_named
+from chunkflow.stores.patterns import matching as matching_paths
 
 Commands = Any
 """What ``add_subparsers`` gives. argparse has no public name for it."""
@@ -29,9 +29,8 @@ _VALUE = re.compile(r"\b(budget|device)='?+([\w:%.]*+)'?+(?! \()")
 _FORMAT = re.compile(r"or give its format, as chunkflow\.NewArray\(path, format='zarr'\)")
 _KINDS = "give a .npy file, a zarr array, or a dataset of an HDF5 file ('file.h5:/name')"
 
-_LINE = r"; `import chunkflow, glob; chunkflow\.stack\(\["
-_STACK = re.compile(_LINE + r"chunkflow\.open\(path(?: \+ '(.*?)')?\) .*\('(.*?)'\)\)\]\)` joins them")
-"""How Python joins arrays of files, which are one by a pattern here."""
+_PATTERN = re.compile(r"chunkflow\.open\(('[^']*')\) is one")
+"""How Python opens arrays of files as one, which a pattern does by itself here."""
 
 _WORDS = (
     (_TRUE, r"--\1"),
@@ -41,8 +40,7 @@ _WORDS = (
     (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
     (re.compile(r"; chunkflow\.NewArray\(path, attributes=\{\.\.\.\}\) gives the new array others"), ""),
     (_FORMAT, "or use chunkflow copy --format"),
-    (_STACK, r"; '\2\1' is one array of all"),
-    (re.compile(_LINE + r".*?\]\)` joins those of others"), ""),
+    (_PATTERN, r"\1 is one"),
 )
 """What messages say to those who write Python, and what is said here."""
 
@@ -227,23 +225,18 @@ def positive(text: str) -> int:
 
 def opened(path: str, decode: Any = None) -> Any:
     """The lazy array of a path; of a pattern the arrays of the files, along a new first axis."""
-    files = matching(path)
-    return cf.stack([cf.open(each, decode=decode) for each in files]) if files else cf.open(path, decode=decode)
+    matching(path)
+    return cf.open(path, decode=decode)
 
 
 def matching(path: str) -> list[str]:
-    """Paths of the arrays that a pattern stands for, in order; none of a path, and of TIFF files, which are one array.
-
-    >>> matching("x.zarr"), matching("frames/*.tif")
-    ([], [])
-    """
-    file, name = hdf5_named(path) or (path, None)
-    if not any(letter in file for letter in "*?[") or "://" in path or path.lower().endswith(TIFF):
-        return []
-    if os.path.exists(file):
-        return []
-    found = [each if name is None else f"{each}:{name}" for each in sorted(glob.glob(file))]
-    return found or refuse(f"no file matches the pattern {file}")
+    """Paths of the arrays that a pattern stands for; none of a path. One that matches no file is refused."""
+    file, _ = hdf5_named(path) or (path, None)
+    found = matching_paths(path)
+    is_pattern = any(letter in file for letter in "*?[") and "://" not in path and not path.lower().endswith(TIFF)
+    if is_pattern and not found and not os.path.exists(file):
+        refuse(f"no file matches the pattern {file}")
+    return found
 
 
 def described(array: Any, where: str) -> str:

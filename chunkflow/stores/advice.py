@@ -167,16 +167,13 @@ def pattern(given: str) -> str:
         return ""
     if given.lower().endswith(TIFF) or not glob.glob(_head(given)):
         return ": no file matches the pattern"
-    return f": only of TIFF files a pattern is an array, as 'frames/*.tif'; {_joined(given)} joins those of others"
+    return f": chunkflow.open({_named(given)!r}) is one array of all that match"
 
 
-def _joined(given: str) -> str:
-    """The line, to be pasted, that joins the arrays of the files that match a pattern."""
+def _named(given: str) -> str:
+    """A pattern of files, with the name of a dataset if they need one."""
     head = _head(given)
-    end = given[len(head) :] or _dataset(min(glob.glob(head), default=head))
-    each = f"path + {end!r}" if end else "path"
-    files = f"sorted(glob.glob({head!r}))"
-    return f"`import chunkflow, glob; chunkflow.stack([chunkflow.open({each}) for path in {files}])`"
+    return given if given[len(head) :] else given + _dataset(min(glob.glob(head), default=head))
 
 
 def _head(given: str) -> str:
@@ -228,6 +225,6 @@ def _inside(given: str, path: str) -> str:
             if endings == TIFF:
                 return f"{some!r} is one array of its files ({listed(files, FEW)})"
             one = os.path.join(given, files[0])
-            one += _dataset(one)
-            return f"{one!r} is one of its arrays; {_joined(some)} joins them ({listed(files, FEW)})"
+            one, some = one + _dataset(one), _named(some)
+            return f"{one!r} is one of its arrays; chunkflow.open({some!r}) is one array of all ({listed(files, FEW)})"
     return ""

@@ -25,6 +25,7 @@ from chunkflow.stores.cf_times import time_coding
 from chunkflow.stores.checks import TimesError
 from chunkflow.stores.foreign.xarray import held
 from chunkflow.stores.paths import hdf5_parts
+from chunkflow.stores.patterns import matching
 from chunkflow.stores.registry import stored
 
 
@@ -50,7 +51,8 @@ def open(
     Parameters
     ----------
     source : array_like, str or path
-        A source, as for `chunkflow.map`.
+        A source, as for `chunkflow.map`. A pattern, as ``"step_*.h5:/u"``, is the stack of the arrays that match, along
+        a new first axis, in the order of their names.
     decode : {"cf", "raw"}, optional
         Of a path, whose array has attributes of the CF conventions that change what its numbers mean (``scale_factor``,
         ``add_offset``, ``_FillValue``, ``missing_value``, ``_Unsigned``): "cf" gives the values, with NaN for what is
@@ -81,6 +83,9 @@ def open(
     """
     if missing not in (None, "fill", "error"):
         raise ArgumentError(f"missing={missing!r} is unknown: 'fill' or 'error', for missing chunks")
+    if isinstance(source, str | os.PathLike) and (files := matching(os.fspath(source))):
+        stack = importlib.import_module("chunkflow.api.rearrange.join").stack  # which makes expressions
+        return stack([open(file, decode=decode, missing=missing) for file in files])
     if decode is not None:
         return _decoded(source, decode, missing)
     if missing is not None:
