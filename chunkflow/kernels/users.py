@@ -59,6 +59,8 @@ def called(kernel: Any) -> str:
     ('dedent', 'the operation')
     """
     fn = users_function(kernel)
+    if fn is None and getattr(kernel, "chosen", False):
+        fn = kernel.fn  # of NumPy's
     if fn is None:
         return "the operation"
     name = getattr(fn, "__name__", "")
