@@ -177,6 +177,7 @@ def _shaped() -> Mapping[str, Operation]:
         "pad by means": Operation(
             lambda xp, a: xp.pad(a, 1, "mean"),
             dask=False,
+            reason="the means take a pass before the one that pads, and blocks are put together in a buffer, as by pad",
             on_gpu="the means take a pass before the one that pads, so the array crosses the link twice, and the limit "
             "counts it once",
         ),
