@@ -27,6 +27,30 @@ DOORS: dict[str, Callable[..., Any]] = {
 }
 
 
+def largest(x: Any, **options: Any) -> Any:
+    def fold(b: Any, axis: Any, keepdims: bool) -> Any:
+        return b.max(axis=axis, keepdims=keepdims)
+
+    return cf.reduction(x, fold, fold, axis=0, dtype="u1", **options)
+
+
+def test_results_of_folds_are_looked_at_at_once_and_in_expressions() -> None:
+    for run in (lambda x: largest(x, device="cpu"), lambda x: largest(cf.open(x)).compute(device="cpu")):
+        same(run(X % 100), (X % 100).max(0).astype("u1"))
+        with pytest.raises(ValueRangeError, match="2000 is a value"):
+            run(X)
+
+
+def test_steps_that_are_not_the_last_are_looked_at_too() -> None:
+    """Planted: what the first step gives does not fit, and of what would be left of it the second one shows nothing."""
+
+    def step(b: Any) -> Any:
+        return np.where(b < 128, b.astype("u2") + np.uint16(456), b.astype("u2") % 128)
+
+    with pytest.raises(ValueRangeError, match="uint8 holds 0 to 255"):
+        cf.map_overlap(step, (X % 50).astype("u1"), depth=1, boundary=0, iterations=2, dtype="u1", device="cpu")
+
+
 @everywhere
 @pytest.mark.parametrize("door", DOORS)
 def test_what_does_not_fit_is_named(place: Place, door: str) -> None:

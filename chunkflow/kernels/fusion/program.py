@@ -162,10 +162,13 @@ class Folding(KernelWrapper):
         if self.dtype is None:
             return found
         if not isinstance(self.dtype, tuple):
+            check_range(found, self.dtype, box)
             return cast_to(found, self.dtype)
         if not isinstance(found, tuple) or len(found) != len(self.dtype):
             given = f"a tuple of {len(found)} arrays" if isinstance(found, tuple) else "one array"
             raise ResultError(f"fn returned {given}; expected {len(self.dtype)}, as dtype= says")
+        for each, dtype in zip(found, self.dtype, strict=True):
+            check_range(each, dtype, box)
         return tuple([cast_to(each, dtype) for each, dtype in zip(found, self.dtype, strict=True)])
 
 

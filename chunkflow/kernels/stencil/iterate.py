@@ -17,6 +17,7 @@ from chunkflow.core.halo import Boundary, fill
 from chunkflow.core.nest import LoopNest, Operand, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ResultError, ResultTypeError
+from chunkflow.kernels.ranges import check_range
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, depths, each, with_halo
 
 
@@ -201,6 +202,7 @@ class Steps(Overlap):
                 f"fn returned dtype {result.dtype}; expected {self.dtype}, or what casts to it by the same_kind rule: "
                 "convert it in fn, by .astype, or name its dtype in dtype="
             )
+        check_range(result, self.dtype, have)
         operand = self.stepping.once.operands[0]
         if operand.halo:
             operand = replace(operand, boundary=self._edges())
