@@ -74,7 +74,7 @@ from chunkflow.kernels.map import is_scalar
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import checksums, is_new, open_target, spec_of
 from chunkflow.stores.checks import check_unmasked
-from chunkflow.stores.named import Closed
+from chunkflow.stores.named import Closed, with_names
 from chunkflow.stores.registry import is_hdf5_dataset
 from chunkflow.system import interrupts
 
@@ -397,6 +397,11 @@ def _labelled(labels: Labels, ask: Callable[..., Request | MultiPass]) -> Any:
         arrays = [a for a in asked.arrays if not is_scalar(a)]
         told = labels.outputs(out, op_node(asked, "result").declared, arrays)
         asked = replace(asked, options=replace(asked.options, out=told))
+    if isinstance(asked, MultiPass) and asked.name is not None and asked.spec is not None and is_new(out):
+        spec = asked.spec()
+        dims = asked.name(labels, np.broadcast_to(np.zeros((), spec.dtype), spec.shape)).dims
+        labels.kwargs["out"] = with_names(out, [str(name) for name in dims], spec.shape)
+        asked = ask(*labels.args, **labels.kwargs)
     result = _done(asked, ask, labels.args, labels.kwargs)
     if isinstance(asked, MultiPass):
         return result if asked.name is None else asked.name(labels, _closed(result, out))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from chunkflow.system.host import cores
 
 LISTED = 1000
 """Most damaged places that are listed. All are counted."""
+
+READ_AS = " (they read as the fill value; --missing error, or missing='error', counts them as damaged)"
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,15 @@ class Verification:
         sums = f"verified by {self.checksums}" if self.checksums else "without checksums: what decodes counts as whole"
         lines.append(
             f"{self.name}: {self.chunks} chunks of {format_bytes(self.nbytes)} in all, {self.damaged} damaged, "
-            f"{self.missing} missing; {sums}"
+            f"{self.missing} missing{READ_AS if self.missing else ''}; {sums}"
         )
         return "\n".join(lines)
 
 
 @spelt()
-def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
+def verify(
+    path: Any, *, missing: Literal["fill", "error"] | None = None, progress: ProgressLike = None
+) -> Verification:
     """Read all of a stored array chunk by chunk, and report damage.
 
     Nothing is written. Each core reads and decodes a chunk at a time.
@@ -110,6 +114,9 @@ def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
     ----------
     path : str or path
         Of a ``.npy`` file, a zarr array or an HDF5 dataset, or a URL.
+    missing : {"fill", "error"}, optional
+        What chunks of a zarr array are that are not stored. Writers leave out chunks that hold only the fill value, so
+        they are whole by default. If all were written, one that is gone is damage: say "error".
     progress : bool, "always" or callable
         As for `chunkflow.map`.
 
@@ -134,7 +141,9 @@ def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
     """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"verify takes a path or a URL, not a {type(path).__name__}")
-    given, shown = stored(path), make(progress)
+    if missing not in (None, "fill", "error"):
+        raise ArgumentError(f"missing={missing!r} is unknown: 'fill' or 'error', for missing chunks")
+    given, shown = stored(path, missing=missing), make(progress)
     watch = Trace([shown] if shown is not None else [])
     try:
         source = open_source(given)
@@ -151,10 +160,10 @@ def verify(path: Any, *, progress: ProgressLike = None) -> Verification:
         for guard in guards_of([source]):
             guard.check()
         refuse_doubtful([source])
-        missing = sum(gaps.number for _, gaps in gaps_of([source]))
+        gone = sum(gaps.number for _, gaps in gaps_of([source]))
         spec = source.spec
         return Verification(
-            spec.name, found.done, found.damaged, missing, spec.nbytes, checksums_of(source), tuple(found.damages)
+            spec.name, found.done, found.damaged, gone, spec.nbytes, checksums_of(source), tuple(found.damages)
         )
 
 

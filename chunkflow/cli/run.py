@@ -32,9 +32,7 @@ from chunkflow.cli.common import (
 )
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import DEFAULT
-from chunkflow.graph.dimension_names import names_of
-from chunkflow.graph.nodes import Lazy, node_of
-from chunkflow.stores.named import with_names
+from chunkflow.graph.nodes import Lazy
 
 TEXT = """\
 FN is an expression or module:function.
@@ -233,9 +231,7 @@ def _stored(result: Any, options: argparse.Namespace) -> Any:
     if len(_several(result)) > 1:
         refuse(f"{options.fn} gives {len(result)} arrays, and OUT takes one: pick it, as ({options.fn})[0]")
     if isinstance(result, Lazy):
-        node = node_of(result)
-        out = with_names(options.out, names_of(node), node.shape)
-        return cf.store(result, out, chunks=options.chunks, **output_options(options))
+        return cf.store(result, options.out, chunks=options.chunks, **output_options(options))
     return cf.copy(np.asarray(result), options.out, chunks=options.chunks, **output_options(options))
 
 

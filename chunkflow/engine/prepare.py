@@ -29,6 +29,7 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine import libraries
 from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.dry_run import is_dry
+from chunkflow.engine.named_dimensions import name_dimensions
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import (
     check_number,
@@ -242,6 +243,8 @@ def _plan(
     check_number(targets, trial, options)
     alike = declared.block if declared.chunked else None
     outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, alike, options)
+    if not declared.is_copy and options.chunks is None:
+        name_dimensions(targets, declared, opened.sources, outputs)
     known: dict[str, Any] = {"workspace": workspace, "reserve": opened.reserve(targets)}
     known["block"] = declared.block or block
     known |= {"tiles": declared.tiles, "strips": declared.strips}

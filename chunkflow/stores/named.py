@@ -18,15 +18,30 @@ def with_names(out: Any, names: Sequence[str | None], shape: Shape) -> Any:
 
     What is said of it already comes first.
     """
-    if not isinstance(out, str | os.PathLike | NewArray) or not any(names):
+    if not isinstance(out, str | os.PathLike | NewArray):
         return out
-    known = [name for name in names if name is not None]
     target: Any = open_target(out, overwrite=True)
-    if len(set(known)) < len(known) or not getattr(target, "takes_labels", False):
-        return out
+    return target.said if takes_names(target) and name_axes(target, names, shape) else out
+
+
+def takes_names(target: Any) -> bool:
+    """Whether a target is a new array that can have names of dimensions, of which none are said."""
+    return getattr(target, "takes_labels", False) and target.said.dimension_names is None
+
+
+def name_axes(target: Any, names: Sequence[str | None], shape: Shape) -> bool:
+    """Let a new array have these names of its dimensions, as far as it can: whether it has any.
+
+    Xarray opens no zarr array of which only some dimensions have names: the others get those that it would give them.
+    """
+    known = [name for name in names if name is not None]
+    if not takes_names(target) or not known or len(set(known)) < len(known):
+        return False
+    if not target.said.is_file:
+        names = [name or f"dim_{axis}" for axis, name in enumerate(names)]
     fitting = target.fitting(StoredLabels(None, tuple(names)), shape)
-    place = out if isinstance(out, NewArray) else NewArray(out)
-    return place.with_labels(StoredLabels(None, fitting.dimension_names))
+    target.said = target.said.with_labels(StoredLabels(None, fitting.dimension_names))
+    return True
 
 
 class Closed:

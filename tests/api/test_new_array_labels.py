@@ -199,3 +199,53 @@ def test_filters_that_lose_digits_stay_away(tmp_path: Path) -> None:
     assert how(tmp_path / "y.h5") == ((5, 30), [(1, (4,))])
     stored = [cf.open(f"{tmp_path}/{name}.h5:/t").compute(device="cpu") for name in "xy"]
     np.testing.assert_array_equal(*stored)
+
+
+@pytest.mark.parametrize(
+    ("work", "names"),
+    [
+        (lambda path, out: cf.map(np.negative, path, out=out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.sum(path, axis=1, out=out, **CPU), ["z", "x"]),
+        (lambda path, out: cf.median(path, axis=0, out=out, **CPU), ["y", "x"]),
+        (lambda path, out: cf.cumsum(path, axis=2, out=out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.store(cf.open(path).transpose(2, 0, 1) * 2, out, **CPU), ["x", "z", "y"]),
+        (lambda path, out: cf.store(cf.open(path)[3] - 1, out, **CPU), ["y", "x"]),
+        (lambda path, out: cf.store(cf.open(path)[1:, ::2], out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.store(cf.open(path) - cf.open(path).mean(0), out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.store(cf.open(path) + np.ones((6, 10)), out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.store(cf.open(path).reshape(48, 10), out, **CPU), None),
+    ],
+    ids=["map", "sum", "median", "cumsum", "transpose", "item", "slice", "passes", "coarser", "broadcast", "reshape"],
+)
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+def test_results_have_the_names_of_axes_that_are_the_same(source: Path, work: Any, names: list[str] | None) -> None:
+    """And none of the attributes, which may be true no more."""
+    out = source.parent / "r.zarr"
+    work(source, out)
+    assert labels(out) == ({}, names)
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+def test_arrays_with_other_names_have_none_together(source: Path) -> None:
+    other, out = source.parent / "other.zarr", source.parent / "r.zarr"
+    cf.copy(source, cf.NewArray(other, dimension_names=("t", "y", "x")), **CPU)
+    cf.map(np.add, source, other, out=out, **CPU)
+    assert labels(out)[1] == ["dim_0", "y", "x"]
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+def test_names_that_are_said_come_first(source: Path) -> None:
+    out = source.parent / "r.zarr"
+    cf.map(np.negative, source, out=cf.NewArray(out, dimension_names=("t", "lat", "lon")), **CPU)
+    assert labels(out)[1] == ["t", "lat", "lon"]
+
+
+def test_labelled_expressions_are_stored_with_their_names(tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray")
+    x = np.random.default_rng(0).random((8, 6))
+    lazy = xr.DataArray(cf.open(x), dims=("t", "x"))
+    single, several = cf.store([lazy.T + 1, lazy.mean("t")], [tmp_path / "a.zarr", tmp_path / "b.zarr"], **CPU)
+    np.testing.assert_array_equal(single[...], x.T + 1)
+    np.testing.assert_allclose(several[...], x.mean(0))
+    cf.quantile(lazy, [0.1, 0.5], axis=0, out=tmp_path / "c.zarr", **CPU)
+    assert [labels(tmp_path / f"{name}.zarr")[1] for name in "abc"] == [["x", "t"], ["x"], ["quantile", "x"]]

@@ -124,3 +124,22 @@ def test_progress(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     cf.verify(created(tmp_path), progress=lambda done, total: told.append((done, total)))
     assert told == [(1024 * n, 4096) for n in range(5)]
+
+
+def test_missing_chunks_are_damage_where_all_were_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = created(tmp_path)
+    (tmp_path / "x.zarr/c/2/0").unlink()
+    found = cf.verify(path)
+    assert found
+    assert (found.damaged, found.missing) == (0, 1)
+    assert "1 missing (they read as the fill value; --missing error" in str(found)
+    found = cf.verify(path, missing="error")
+    assert not found
+    assert (found.chunks, found.damaged) == (4, 1)
+    assert found.damages[0].region == (slice(16, 24), slice(0, 16))
+    assert "is missing" in found.damages[0].problem
+    assert main(["verify", path]) == 0
+    assert main(["verify", path, "--missing", "error"]) == 1
+    assert "damaged: [16:24, 0:16]" in capsys.readouterr().out
+    with pytest.raises(cf.errors.ArgumentError, match="missing='all' is unknown"):
+        cf.verify(path, missing="all")  # type: ignore[arg-type]

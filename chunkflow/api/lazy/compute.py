@@ -37,6 +37,7 @@ from chunkflow.planner.plan import Plan
 from chunkflow.stores import Published, is_labelled, open_target
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.foreign.xarray import held
+from chunkflow.stores.named import with_names
 from chunkflow.system import interrupts
 
 
@@ -102,8 +103,9 @@ def store(
 
     Parameters
     ----------
-    arrays : Array or sequence of Array
-        What is computed.
+    arrays : Array, xarray.DataArray that holds one, or sequence of these
+        What is computed. Names of dimensions are stored, too, in formats that have them; coordinates are not: xarray's
+        own ``to_zarr`` and ``to_netcdf`` store these.
     outs : array, str, path, NewArray, ExistingArray, or sequence of these
         Where each goes, as `out` of `chunkflow.map`.
     chunks : int or tuple, optional
@@ -184,12 +186,14 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
             raise ArgumentTypeError(
                 f"store takes expressions of one array of numbers each, not {array!r}: give {array.storable}"
             )
-        if not isinstance(array, Lazy):
+        if is_labelled(array) and isinstance(expression := held(getattr(array, "variable", array)), Lazy):
+            listed[number] = expression
+            places[number] = with_names(place, [str(name) for name in array.dims], array.shape)
+        elif not isinstance(array, Lazy):
             kind = type(array).__name__
-            hint = "see chunkflow.open and from_dask"
-            if is_labelled(array) and list(_lazies(array)):
-                hint = "give the expression that it holds, its .data"
-            raise ArgumentTypeError(f"store takes expressions, which this {kind} is not: {hint}")
+            raise ArgumentTypeError(
+                f"store takes expressions, which this {kind} is not: see chunkflow.open and from_dask"
+            )
     wanted: dict[Node, Any] = {}
     for number, (array, place) in enumerate(zip(listed, places, strict=True)):
         node = node_of(array)

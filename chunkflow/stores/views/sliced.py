@@ -13,6 +13,7 @@ from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.new_array import StoredLabels, labels_of
 from chunkflow.stores.protocol import Source, boxes_of, keep_chunks, run_of, seen_of
 from chunkflow.stores.strides import part, run_in_memory
 
@@ -102,6 +103,10 @@ class SlicedSource:
             return self.spec.chunks
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
         return fit(shape, (1,) * len(shape), self.spec.order, room)
+
+    def labels(self) -> StoredLabels:
+        """Names of the dimensions, which are the source's."""
+        return StoredLabels(None, labels_of(self._source).dimension_names)
 
     def keep(self, lately: DecodedChunks) -> None:
         keep_chunks(self._source, lately)
