@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "chunks of what is opened": (lambda: cf.open("a.npy", chunks=3), r"'chunks': it takes .*; blocks are planned"),
     "a labelled array in store": (
         lambda: cf.store(xr.DataArray(np.arange(3)), "y.npy"),
-        r"and this DataArray is none: see chunkflow\.open and from_dask$",
+        r"which this DataArray is not: see chunkflow\.open and from_dask$",
     ),
     "nothing in an array's place": (lambda: cf.sum(None, **CPU), r"given was None: pass an array, or the path of one"),
     "arrays before the function": (lambda: cf.map("a.npy", np.sqrt), r"the function comes before the arrays"),

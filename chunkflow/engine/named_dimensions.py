@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.kernels.declare import Declared
 from chunkflow.stores.named import name_axes, takes_names
@@ -12,7 +13,11 @@ from chunkflow.stores.protocol import Source, Target
 
 
 def name_dimensions(
-    targets: Sequence[Target], declared: Declared, sources: Sequence[Source], outputs: Sequence[ArraySpec]
+    targets: Sequence[Target],
+    declared: Declared,
+    nest: LoopNest,
+    sources: Sequence[Source],
+    outputs: Sequence[ArraySpec],
 ) -> None:
     """Name the axes of new outputs after those of the sources along which the operation walks with them.
 
@@ -21,9 +26,9 @@ def name_dimensions(
     """
     if not any(map(takes_names, targets)):
         return
-    extents = declared.nest.extents
+    extents = nest.extents
     found: dict[int, set[str]] = {}
-    for source, operand in zip(sources, declared.nest.operands, strict=True):
+    for source, operand in zip(sources, nest.operands, strict=True):
         names = labels_of(source).dimension_names or ()
         for name, axis, n in zip(names, operand.axes, source.spec.shape, strict=False):
             if axis is not None and name is not None and n == extents[axis]:

@@ -215,7 +215,7 @@ def test_filters_that_lose_digits_stay_away(tmp_path: Path) -> None:
         (lambda path, out: cf.store(cf.open(path) + np.ones((6, 10)), out, **CPU), ["z", "y", "x"]),
         (lambda path, out: cf.store(cf.open(path).reshape(48, 10), out, **CPU), None),
     ],
-    ids=["map", "sum", "median", "cumsum", "transpose", "item", "slice", "passes", "coarser", "broadcast", "reshape"],
+    ids=["map", "sum", "median", "cumsum", "transpose", "item", "slice", "passes", "broadcast", "reshape"],
 )
 @pytest.mark.filterwarnings("ignore:.*scale_factor")
 def test_results_have_the_names_of_axes_that_are_the_same(source: Path, work: Any, names: list[str] | None) -> None:
