@@ -103,7 +103,8 @@ class BudgetError(_MemoryError):
         Where memory depends on the elements (distinct values, labels, counts) it does whatever they are; counts up to
         an integer larger than their number are refused once more, by the pass that finds it.
     likely : int or None
-        There, a budget that has room for twice as many as were found before the run was refused.
+        There, a budget that has room for as many as there are, which are counted where that takes seconds; else for
+        twice as many as were found before the run was refused.
     about : str
         Which arrays the figures are of. The message ends with it.
 

@@ -143,22 +143,29 @@ class Ring:
         return Ring(max(1, min(threads, pieces, affordable)), slots, max(slot_bytes, 1), scratch, room)
 
 
+COUNTED = 1.1
+"""How many times as many may be there as were counted, which is right within some 3 %, mostly."""
+
+
 @dataclass(frozen=True)
 class RoomForEach:
     """Budgets for things of which there are `most` at most, and of which only the elements show how many there are.
 
-    Each takes so many bytes of a budget, beside a `reserve`.
+    Each takes so many bytes of a budget, beside a `reserve`. `there` is about how many there are, if they were counted.
 
     >>> room = RoomForEach(1000, 40.0, 10**6)
     >>> room.likely(600), room.enough
     (49000, 40001000)
     >>> room.likely(600_000), room.said(600_000)
     (40001000, 'raise budget= to at least 40001000, which has room for as many as there may be')
+    >>> RoomForEach(1000, 40.0, 10**6, there=2000).likely(600)
+    98000
     """
 
     reserve: int
     each: float
     most: int
+    there: int | None = None
 
     @property
     def enough(self) -> int:
@@ -166,12 +173,14 @@ class RoomForEach:
         return self.reserve + math.ceil(self.each * self.most)
 
     def likely(self, number: int) -> int:
-        """A budget for twice as many as were found."""
-        return min(rounded_up(self.reserve + math.ceil(self.each * 2 * number)), self.enough)
+        """A budget for those that there are; for twice as many as were found, if they were not counted."""
+        wanted = 2 * number if self.there is None else max(number, math.ceil(self.there * COUNTED))
+        return min(rounded_up(self.reserve + math.ceil(self.each * wanted)), self.enough)
 
     def said(self, number: int) -> str:
         """What to do where so many were found, and more may come."""
         every = f"at least {self.enough}, which has room for as many as there may be"
         if self.likely(number) == self.enough:
             return f"raise budget= to {every}"
-        return f"raise budget= to {self.likely(number)}, which has room for twice as many, or to {every}"
+        these = "twice as many" if self.there is None else f"the {self.there} that there are, about"
+        return f"raise budget= to {self.likely(number)}, which has room for {these}, or to {every}"

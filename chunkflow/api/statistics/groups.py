@@ -24,6 +24,7 @@ from chunkflow.api.operation import (
 )
 from chunkflow.api.reductions.request import number_of
 from chunkflow.api.statistics.bins import over_everything
+from chunkflow.api.statistics.counted import counted
 from chunkflow.api.statistics.order_statistics import SHARE
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.memory import RoomForEach
@@ -32,6 +33,7 @@ from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, lease
 from chunkflow.engine.dry_run import is_dry, must_suffice, rename
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.kernels.statistics.distinct import TooManyValuesError
 from chunkflow.kernels.statistics.groups import STATISTICS, Grouped, GroupPartial, bytes_of, fields_of
 from chunkflow.stores import spec_of
 
@@ -202,8 +204,12 @@ def label_statistics(
                     limit=aside,
                     smallest=needs.enough,
                 )
-            kernel = Grouped(fields, held, aside, kept, left_out, needs)
-            execute(Request(over_everything(kernel, chunks), sources, replace(chosen, budget=shared, device=run)))
+            kernel = Grouped(fields, held, kept, left_out)
+            within = replace(chosen, budget=shared, device=run)
+            try:
+                execute(Request(over_everything(kernel, chunks), sources, within))
+            except TooManyValuesError as error:
+                raise _too_many(error.number, held, aside, counted(labels, chunks, within, needs)) from None
         if is_dry():
             return LabelStatistics(np.empty(0, key))
         (partial,) = kernel.found
@@ -214,6 +220,20 @@ def label_statistics(
         return _statistics(partial, wanted, spec.dtype, less)
 
     return MultiPass(sources, statistics_of_labels, chosen, alone=True)
+
+
+def _too_many(number: int, held: int, aside: int, needs: RoomForEach) -> BudgetError:
+    """The error of more labels than there is room for."""
+    each = format_bytes(aside // held)
+    return BudgetError(
+        f"there are {number} labels or more, and a quarter of the budget, {format_bytes(aside)}, has room for the "
+        f"statistics of {held}, {each} each: {needs.said(number)}; or ask for fewer statistics=, or name those wanted "
+        "with index=",
+        needed=needs.enough,
+        limit=aside,
+        smallest=needs.enough,
+        likely=needs.likely(number),
+    )
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from chunkflow.api.operation import (
     execute,
     operation,
 )
+from chunkflow.api.statistics.counted import counted
 from chunkflow.api.statistics.order_statistics import SHARE, all_stored, folded
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.memory import RoomForEach
@@ -228,7 +229,7 @@ def distinct(x: Any, chunks: Chunks, options: Options, *, index: bool = False, a
             except TooManyValuesError as error:
                 found = error.number
             if capacity >= held:
-                raise _too_many(spec, found, held, room, needs)
+                raise _too_many(spec, found, held, room, counted(x, chunks, chosen, needs))
             capacity = min(16 * capacity, most, held)
     if apart and len(keys) and keys[-1] == ~keys.dtype.type(0):  # the key of NaN
         nans = int(counts[-1])

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.memory import RoomForEach
 from chunkflow.core.nest import LoopNest
-from chunkflow.core.units import format_bytes
-from chunkflow.errors import BudgetError
 from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.statistics.distinct import TooManyValuesError
 from chunkflow.kernels.statistics.segments import segmented
 from chunkflow.kernels.subnest import on_host
 
@@ -109,14 +107,12 @@ class Grouped(Fold):
     ----------
     fields : mapping
         Fields that are kept for each label.
-    room, limit : int
-        Most labels that may be kept, and the bytes that are set aside for them.
+    room : int
+        Most labels that may be kept.
     wanted : numpy.ndarray, optional
         Labels to keep, sorted; all by default.
     background : int, optional
         Label to leave out.
-    needs : RoomForEach, optional
-        Budgets that have room for more.
     found : list of GroupPartial
         Takes the partial results of the whole array, on the host. They are no result for a sink, since the number of
         labels is unknown before the first block is read.
@@ -124,10 +120,8 @@ class Grouped(Fold):
 
     fields: Fields
     room: int
-    limit: int
     wanted: np.ndarray | None = None
     background: int | None = None
-    needs: RoomForEach | None = None
     found: list[GroupPartial] = field(default_factory=list)
 
     def fold(
@@ -164,17 +158,7 @@ class Grouped(Fold):
 
     def _check(self, number: int) -> None:
         if number > self.room:
-            each = format_bytes(self.limit // self.room)
-            needs = self.needs or RoomForEach(0, self.limit / self.room, number)
-            raise BudgetError(
-                f"there are {number} labels or more, and a quarter of the budget, {format_bytes(self.limit)}, has room "
-                f"for the statistics of {self.room}, {each} each: {needs.said(number)}; "
-                "or ask for fewer statistics=, or name those wanted with index=",
-                needed=needs.enough,
-                limit=self.limit,
-                smallest=needs.enough,
-                likely=needs.likely(number),
-            )
+            raise TooManyValuesError(number)
 
     def _varied(self, labels: Any) -> Any:
         """Labels for the trial call, whose block may have a single one: as many as there may be, unsorted."""

@@ -17,6 +17,7 @@ from support.devices import CHECKING, Place, everywhere, same
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.api.statistics import counted
 from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
 from chunkflow.kernels.statistics import groups as ops
 from chunkflow.testing import CountingSource
@@ -285,9 +286,13 @@ def test_labels_beyond_those_with_a_sign_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("what", ["labels", "values"])
-def test_a_budget_for_twice_as_many_is_named_before_one_for_as_many_as_there_may_be(what: str) -> None:
-    """Room for a label of each element took gigabytes where megabytes were enough."""
-    keys = np.random.default_rng(0).integers(0, 900, (40, 80, 80)).astype("i4")
+@pytest.mark.parametrize("read", [True, False])
+def test_a_budget_for_those_that_there_are_is_named_first(
+    what: str, read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for a label of each element took gigabytes where megabytes were enough. Large arrays are not counted."""
+    monkeypatch.setattr(counted, "MOST_READ", 4 << 30 if read else 0)
+    keys = np.random.default_rng(0).integers(0, 9000, (40, 80, 80)).astype("i4")
 
     def call(budget: Any) -> np.ndarray:
         if what == "values":
@@ -298,13 +303,16 @@ def test_a_budget_for_twice_as_many_is_named_before_one_for_as_many_as_there_may
         call("1MB" if what == "labels" else "300kB")
     error = caught.value
     found = re.search(
-        r"(\d+)(?: labels)? or more\b.* each\)?: raise budget= to (\d+), which has room for twice as many, "
+        r"(\d+)(?: labels)? or more\b.* each\)?: raise budget= to (\d+), which has room for (.*), "
         r"or to at least (\d+), which has room for as many as there may be",
         str(error),
     )
     assert found is not None
-    assert (error.likely, error.smallest) == (int(found[2]), int(found[3]))
-    assert int(found[2]) < 1e8 < int(found[3])
+    assert (error.likely, error.smallest) == (int(found[2]), int(found[4]))
+    assert int(found[2]) < 1e8 < int(found[4])
     assert "blocks read" not in str(error)
-    if 2 * int(found[1]) >= 900:
-        np.testing.assert_array_equal(call(error.likely), np.arange(900))
+    if read:
+        assert re.fullmatch(r"the (8\d\d\d|9\d\d\d) that there are, about", found[3])
+        np.testing.assert_array_equal(call(error.likely), np.arange(9000))
+    else:
+        assert found[3] == "twice as many"
