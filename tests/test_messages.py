@@ -232,6 +232,7 @@ ELSEWHERE = """
     chunkflow.graph.evaluate: max(errors, key=lambda error: error.smallest or error.needed or 0)
     chunkflow.kernels.statistics.distinct: self.too_many(number)
     chunkflow.kernels.statistics.distinct: self.too_many(len(value[0]))
+    chunkflow.kernels.statistics.groups: TooManyValuesError(number)
     chunkflow.stores.checks: TimesError(name, found)
     chunkflow.stores.kvstore.http: translated(error)
     chunkflow.stores.kvstore.http: RequestError(said, answer.status, seconds_after(answer.headers.get('Retry-After')))

@@ -1,7 +1,8 @@
 """About how many different numbers an array has, in little memory.
 
 Each number has a hash, as if drawn at random. The smallest ones are kept: that the `KEPT`-th of them is small says that
-there are many (Z. Bar-Yossef et al., "Counting distinct elements in a data stream", RANDOM 2002). The error is some 3 %.
+there are many (Z. Bar-Yossef et al., "Counting distinct elements in a data stream", RANDOM 2002). It is right within 3 %,
+mostly.
 """
 
 from __future__ import annotations
