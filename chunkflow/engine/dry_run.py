@@ -164,6 +164,7 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
     except BudgetError as error:
         if error.limit is not None and error.limit < FEW:
             error.add_note(f"chunkflow: budget={error.limit} is so many bytes; budget='{error.limit}MB' is so many MB")
+        _say_whole(error, options)
         if error.smallest is not None:
             refused = _refused.set(error.limit)
             try:
@@ -171,6 +172,17 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
             finally:
                 _refused.reset(refused)
         raise
+
+
+def _say_whole(error: BudgetError, options: Options) -> None:
+    """Let an error say what the caller's whole budget is, where only a part of it was left for the pass that failed."""
+    device = devices.resolve(options.device)
+    with lease(options.budget, device) as leased:
+        whole = leased.budget.limit_on(device)
+    said = re.search(r"the budget is ([^()]*) \((\d+) bytes\)", str(error.args[0]))
+    if said is not None and int(said[2]) < whole:
+        left = f"{said[1]} ({said[2]} bytes) are left of the budget of {format_bytes(whole)}"
+        error.args = (str(error.args[0]).replace(said[0], left), *error.args[1:])
 
 
 def planned(work: Callable[[], object]) -> list[Plan | str]:

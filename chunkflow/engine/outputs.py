@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -81,7 +81,7 @@ def describe_outputs(
     for target, output, dtype in zip(targets, op.outputs, seen.dtypes, strict=True):
         shape = output.shape(op.extents)
         own = lengths if options.out_chunks is None else chunking.lengths(options.out_chunks, len(shape))
-        wish = chunking.wish(own, shape)
+        wish = chunking.wish(own, shape) if options.out_chunks is None or "auto" not in own else None
         if wish is None:
             alike = [s.spec for s in sources if s.spec.chunks is not None and s.spec.shape == shape]
             wish = alike[0].chunks if alike else None
@@ -93,6 +93,10 @@ def describe_outputs(
         if wish is None:
             wish = _followed(op, output, sources, shape, dtype.itemsize)
         spec = target.describe(shape, dtype, wish)
+        if options.out_chunks is not None and spec.chunks is not None and "auto" in own:
+            free = zip(own, spec.chunks, shape, strict=True)
+            sides = [side if e == "auto" else max(n, 1) if e == "whole" else min(e, max(n, 1)) for e, side, n in free]
+            spec = target.describe(shape, dtype, tuple(sides))
         if spec.chunks is None and getattr(target, "takes_order", False):
             spec = replace(spec, order=_order(op, output, spec, sources))
         specs.append(spec)
@@ -133,15 +137,21 @@ def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Sour
     return spec.order
 
 
-def chunks_are_chosen(outputs: Sequence[ArraySpec], lengths: Sequence[Length], options: Options) -> bool:
-    """Whether ``chunks=`` says what chunks the outputs have."""
-    return options.out_chunks is not None or chunking.wish(lengths, outputs[0].shape) is not None
+def said_of_chunks(outputs: Sequence[ArraySpec], lengths: Sequence[Length], options: Options) -> tuple[Length, ...]:
+    """What ``chunks=`` says of the chunks of the outputs; "auto" along axes where the run may choose."""
+    ndim = len(outputs[0].shape)
+    if options.out_chunks is not None:
+        return chunking.lengths(options.out_chunks, ndim)
+    is_said = chunking.wish(lengths, outputs[0].shape) is not None
+    return tuple(lengths) if is_said else chunking.lengths(None, ndim)
 
 
 def with_smaller_chunks(
-    op: LoopNest, targets: Sequence[Target], outputs: list[ArraySpec], *, kept: bool
+    op: LoopNest, targets: Sequence[Target], outputs: list[ArraySpec], free: Collection[int], *, kept: bool
 ) -> list[ArraySpec]:
-    """Specs with a side of each chunk halved, if that lets blocks be smaller; where `kept`, not of those that are said.
+    """Specs with a side of each chunk halved, along a `free` axis, if that lets blocks be smaller.
+
+    Where it is `kept` what is said of a target, its chunks are not among those.
 
     Of a large chunk it is the longest side, so that the chunk stays about as long as wide; of a small one the first, as
     blocks are cut.
@@ -149,7 +159,7 @@ def with_smaller_chunks(
     found = []
     for target, spec, output in zip(targets, outputs, op.outputs, strict=True):
         chunks = list(spec.chunks or ())
-        cut = [i for i, side in enumerate(chunks) if side > 1 and _is_cut(op, output.dims[i])]
+        cut = [i for i, side in enumerate(chunks) if i in free and side > 1 and _is_cut(op, output.dims[i])]
         if target.footprint is None and cut:
             is_small = math.prod(chunks) * spec.dtype.itemsize <= SMALL_CHUNK
             side = cut[0] if is_small else max(cut, key=chunks.__getitem__)

@@ -34,8 +34,8 @@ from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import (
     check_number,
     check_overlap,
-    chunks_are_chosen,
     describe_outputs,
+    said_of_chunks,
     with_chunks_of,
     with_outputs,
     with_smaller_chunks,
@@ -274,14 +274,15 @@ def _plan(
             plan = make(outputs)
             break
         except BudgetError as error:
-            chosen = chunks_are_chosen(outputs, lengths, options)
-            smaller = outputs if chosen else with_smaller_chunks(nest, targets, outputs, kept=True)
+            said = said_of_chunks(outputs, lengths, options)
+            open_axes = [i for i, entry in enumerate(said) if entry == "auto"]
+            smaller = with_smaller_chunks(nest, targets, outputs, open_axes, kept=True)
             if smaller == outputs:
                 if declared.block is None and fixed is None and not is_dry():
-                    _name_chunks(error, partial(make, block=None), nest, targets, outputs)
+                    _name_chunks(error, partial(make, block=None), nest, targets, outputs, said)
                 raise
             outputs = smaller
-    if _suffers(plan) and not chunks_are_chosen(outputs, lengths, options):
+    if _suffers(plan) and set(said_of_chunks(outputs, lengths, options)) <= {"auto"}:
         # Plans as if outputs had no chunks show what blocks suit the sources; chunks that are encoded need room too.
         # They have no room to hold on to a chunk of a source.
         specs = [spec.with_storage(kept=False) for spec in stated.specs]
@@ -335,13 +336,21 @@ def _name_chunks(
     nest: LoopNest,
     targets: Sequence[Target],
     outputs: list[ArraySpec],
+    said: Sequence[Length],
 ) -> None:
-    """Let a refusal name smaller chunks than those that the user has chosen, if any fit the budget."""
-    while (smaller := with_smaller_chunks(nest, targets, outputs, kept=False)) != outputs:
+    """Let a refusal name smaller chunks than those that the user has chosen, if any fit the budget.
+
+    Axes that the user wants whole stay so: a function of them has other values in a part.
+    """
+    free = [i for i, entry in enumerate(said) if entry != "whole"]
+    while (smaller := with_smaller_chunks(nest, targets, outputs, free, kept=False)) != outputs:
         outputs = smaller
         with suppress(BudgetError):
             make(outputs)
-            fitting = " and ".join(f"{_word(spec)}={spec.chunks}" for spec in outputs if spec.chunks)
+            sides = [[-1 if e == "whole" else n for e, n in zip(said, o.chunks or said, strict=True)] for o in outputs]
+            fitting = " and ".join(
+                f"{_word(o)}={tuple(own)}" for o, own in zip(outputs, sides, strict=True) if o.chunks
+            )
             error.args = (f"{error.args[0]}; {fitting} would fit", *error.args[1:])
             return
 

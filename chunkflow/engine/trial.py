@@ -19,7 +19,7 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.halo import fill
 from chunkflow.core.memory import OBJECTS_FROM, own_objects
 from chunkflow.core.nest import LoopNest, Operand
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, rounded_up
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import add_note, check_kind, shortage, travels
 from chunkflow.engine.dry_run import bytes_to_try
@@ -325,14 +325,15 @@ def run_trial(
                 needed = (asked or 0) + (held if most is not None else 0)
         if math.prod(sides) <= math.prod(least):
             taken = f", of which {format_bytes(device.reserve)} are taken already" if device.reserve else ""
-            work = called(kernel)
+            work, likely = called(kernel), rounded_up(2 * max(budget, needed))
+            more = f"more than {needed}" if needed > budget else f"{likely}, or more: what it takes is measured in it"
             raise BudgetError(
                 f"{work} runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
-                f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget="
-                + (f" to more than {needed}" if needed > budget else " well above that")
+                f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget= to {more}"
                 + ("" if users_function(kernel) is None else f", or let {work} allocate less"),
                 needed=needed or None,
                 limit=budget,
+                likely=likely,
             )
         target = math.prod(sides) // 8
 

@@ -64,6 +64,9 @@ SHARE, LEAST = 16, 64 << 10
 """An intermediate result stays in memory up to one part in `SHARE` of the free memory, and on the CPU of the budget;
 or up to `LEAST` bytes."""
 
+TOGETHER = 4
+"""So many such parts stay in memory at a time: later passes need room."""
+
 
 _around: ContextVar[Mapping[Node, Any]] = run_variable("chunkflow_around", MappingProxyType({}))
 """Stored nodes of the evaluation that this one is a part of."""
@@ -93,6 +96,8 @@ class Evaluation:
     _runs: dict[Node, Callable[..., Any] | None] = field(default_factory=dict)
     _asked: set[Node] = field(default_factory=set)
     """What the caller gets."""
+    _staying: dict[Node, bool] = field(default_factory=dict)
+    """Which intermediate results stay in memory."""
 
     def __post_init__(self) -> None:
         self._given = frozenset(self.stored)
@@ -151,8 +156,14 @@ class Evaluation:
         return room(self.options) if passes is None else max(LEAST, int(passes.limit) // SHARE)
 
     def _stays(self, node: Node) -> bool:
-        """Whether an intermediate result stays in memory."""
-        return (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= self._room
+        """Whether an intermediate result stays in memory, beside those that are there."""
+        if isinstance(node, OpNode) and len(node.specs) > 1:
+            return True
+        if node not in self._staying:
+            there = sum(other.spec.nbytes for other, stays in self._staying.items() if stays and other in self.stored)
+            nbytes = node.spec.nbytes
+            self._staying[node] = nbytes <= self._room and there + nbytes <= max(LEAST, TOGETHER * self._room)
+        return self._staying[node]
 
     def _keeping(self, group: Sequence[Node]) -> AbstractContextManager[None]:
         """A context in which intermediate results in memory count, with those that a pass makes of these nodes."""

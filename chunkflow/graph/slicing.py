@@ -226,6 +226,16 @@ def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
     return made
 
 
+def unsqueezed(node: Node, axis: int) -> Node | None:
+    """The node of which this one lacks an axis of length 1, as an item does; None of any other node."""
+    if not isinstance(node, OpNode) or len(node.inputs) != 1:
+        return None
+    kernel = node.declared.kernel
+    if not isinstance(kernel, MapKernel) or kernel.fn is not np.squeeze or kernel.kwargs.get("axis") != (axis,):
+        return None
+    return node.inputs[0]
+
+
 def untransposed(node: Node) -> tuple[Node, Shape]:
     """The node of which transpositions are taken, and its axes in their order."""
     axes: Shape = tuple(range(len(node.shape)))

@@ -146,3 +146,22 @@ def test_chunks_that_suit_blocks_hold_what_was_computed(deep: Any, tmp_path: Pat
     said = cf.NewArray(tmp_path / "said.zarr", chunks=(32, 48, 10))
     with pytest.warns(SlowRunWarning, match="read elements"):  # of chunks that are said, which do not suit
         assert cf.store(asked, said, budget="6MB", device="cpu").chunks == (32, 48, 10)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "budget", "found"),
+    [((-1, "auto", "auto", "auto"), "8MB", (6, 16, 24, 24)), ((-1, "auto", "auto", "auto"), "700kB", (6, 16, 12, 24))],
+)
+def test_axes_that_are_left_to_the_run_have_smaller_chunks_where_they_must(
+    chunks: Any, budget: str, found: tuple[int, ...], x: Any, tmp_path: Path
+) -> None:
+    """And the whole axis was no whole one beside them."""
+    y = cf.map(np.negative, x)
+    assert y.to_zarr(tmp_path / "y.zarr", chunks=chunks, device="cpu", budget=budget).chunks == found
+
+
+def test_a_refusal_names_chunks_that_keep_axes_whole(x: Any, tmp_path: Path) -> None:
+    """Blocks that had a part of it gave a function of the axis other values."""
+    y = cf.map(hungry, x, chunks=(-1, 16, 24, 24))
+    with pytest.raises(cf.BudgetError, match=r"; chunks=\(-1, \d+, \d+, \d+\) would fit"):
+        y.to_zarr(tmp_path / "y.zarr", chunks=(-1, 16, 24, 24), device="cpu", budget="700kB")

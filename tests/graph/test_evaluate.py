@@ -1281,3 +1281,23 @@ def test_an_expression_is_no_source_before_it_is_computed() -> None:
     assert open_source(cf.open(array)).spec.shape == (6,)
     with pytest.raises(ArgumentTypeError, match="add is an expression"):
         open_source(cf.open(array) + 1)
+
+
+@pytest.mark.parametrize("budget", [1_000_000, 2_000_000, 3_000_000, 5_000_000, 6_000_000])
+def test_intermediate_results_leave_room_for_later_passes(budget: int, tmp_path: Path) -> None:
+    """Of forty small ones all stayed in memory: 3 MB were refused, in which fewer stay than in 2 MB do."""
+    frames = np.random.default_rng(0).integers(0, 9, (40, 256, 256)).astype("u2")
+    x = cf.open(frames)
+    drift = cf.stack([cf.roll(x[i], i % 7, axis=0) for i in range(40)])
+    found = cf.store(drift, tmp_path / "drift.zarr", budget=budget, device="cpu")
+    np.testing.assert_array_equal(found[...], np.stack([np.roll(f, i % 7, axis=0) for i, f in enumerate(frames)]))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_items_are_stacked_in_one_pass(axis: int) -> None:
+    """They were stored first, each by a pass of its own."""
+    frames = np.random.default_rng(0).integers(0, 9, (6, 7, 8)).astype("u2")
+    x, item = cf.open(frames), (slice(None),) * (axis % 3)
+    stacked = cf.stack([x[*item, i] for i in (3, 0, 5)], axis)
+    np.testing.assert_array_equal(stacked.compute(device="cpu"), np.take(frames, (3, 0, 5), axis))
+    assert len(cf.explain(stacked).plans) == 1

@@ -18,6 +18,7 @@ from chunkflow.core import arrangement
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, ValueRangeError, refused_by
 from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.slicing import unsqueezed
 from chunkflow.kernels.map import is_scalar
 from chunkflow.stores import spec_of
 
@@ -104,6 +105,8 @@ def stack(
            [3, 6]])
     """
     parts = _listed(arrays)
+    if (longer := _before_items(parts, axis)) is not None:
+        return moved(joined(longer, axis, _common(dtype, casting)), Options(**options))
 
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:
         first, sides = specs[0].shape, _chunks(specs)
@@ -206,6 +209,23 @@ def joined(parts: Sequence[Any], axis: int, cast: Callable[[Sequence[np.dtype]],
 
 
 # -- Arguments -----------------------------------------------------------------------------------------------
+
+
+def _before_items(parts: Sequence[Any], axis: Any) -> list[Any] | None:
+    """Arrays of which the parts are items, as frames of a movie: to stack items is to join these. None of others.
+
+    The items would be stored before they are stacked, as what a composition reads is not computed on the way.
+    """
+    if not all(isinstance(part, Lazy) for part in parts) or not isinstance(axis, int | np.integer):
+        return None
+    nodes = [part._node for part in parts]
+    if len({node.shape for node in nodes}) > 1 or not -len(nodes[0].shape) <= axis + 1 <= len(nodes[0].shape) + 1:
+        return None
+    along = int(axis) % (len(nodes[0].shape) + 1)
+    found = [unsqueezed(node, along) for node in nodes]
+    return (
+        [type(part)(node) for part, node in zip(parts, found, strict=True) if node is not None] if all(found) else None
+    )
 
 
 def _listed(arrays: Any) -> Sequence[Any]:

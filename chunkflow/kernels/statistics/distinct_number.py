@@ -1,8 +1,8 @@
 """About how many different numbers an array has, in little memory.
 
 Each number has a hash, as if drawn at random. The smallest ones are kept: that the `KEPT`-th of them is small says that
-there are many (Z. Bar-Yossef et al., "Counting distinct elements in a data stream", RANDOM 2002). It is right within 3 %,
-mostly.
+there are many (Z. Bar-Yossef et al., "Counting distinct elements in a data stream", RANDOM 2002). It is mostly
+right within 3 %.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEPT = 1024
 NONE = np.iinfo("u8").max
 """Where fewer were met."""
 
-STRIP = 1 << 16
+STRIP = 1 << 13
 """Elements whose hashes are made at once."""
 
 
