@@ -17,6 +17,7 @@ import chunkflow as cf
 from chunkflow import errors
 from chunkflow.cli import calibrate, completion, convert, demo, doctor, info, leftovers, rechunk, run, stats, verify
 from chunkflow.cli.common import Parser, add_debug, said, worded
+from chunkflow.system import interrupts
 
 COMMANDS = (demo, info, doctor, run, stats, convert, rechunk, verify, leftovers, calibrate, completion)
 """Modules of commands, in the order of the help."""
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not hasattr(options, "run"):
         program.print_help()
         return 0
+    interrupts.farewell = lambda error: print("chunkflow:", said(error), file=sys.stderr, flush=True)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _once()

@@ -39,6 +39,10 @@ _WORDS = (
     (re.compile(r", or pass the [\w.]+ itself, opened for writing, to write into it"), ""),
     (re.compile(r"open it and pass a NumPy array or np\.memmap, .*"), _KINDS),
     (re.compile(r"; chunkflow\.NewArray\(path, attributes=\{\.\.\.\}\) gives the new array others"), ""),
+    (
+        re.compile(r": in an expression dtype= must say so, with one for each"),
+        ", and OUT takes one: return one of them",
+    ),
     (_FORMAT, "or use chunkflow copy --format"),
     (_PATTERN, r"\1 is one"),
 )
@@ -251,9 +255,10 @@ def said(error: BaseException) -> str:
     """An error in a line, with the notes of a user's function, and with options in the place of Python's keywords."""
     if isinstance(error, OSError) and error.filename is not None and not isinstance(error, ChunkflowError):
         return f"{error.filename}: {error.strerror}"
-    interrupted = isinstance(error, KeyboardInterrupt)
+    interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
     notes = [note.removeprefix("chunkflow: ") for note in getattr(error, "__notes__", ())]
-    text = worded("; ".join([str(error) or ("interrupted" if interrupted else "failed"), *notes]))
+    happened = "terminated" if isinstance(error, SystemExit) else str(error)
+    text = worded("; ".join([happened or ("interrupted" if interrupted else "failed"), *notes]))
     text = text.replace("the same call", "the same line")
     if interrupted or isinstance(error, ChunkflowError):
         return text

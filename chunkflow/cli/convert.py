@@ -73,10 +73,9 @@ def run(options: argparse.Namespace) -> int:
         lazy = opened(options.source, "cf")
         if lazy.dtype.kind in "Mm" and dtype is None and format_of(_place(options)) not in ("zarr", "hdf5"):
             refuse(f"{options.source} holds times, which .zarr, .h5 and .nc have: --decode raw copies their numbers")
-        coded = {*NAMES, *(OF_TIMES if lazy.dtype.kind in "Mm" else ())}
         if dtype is not None:
             lazy = lazy.astype(dtype) if lazy.dtype.kind in "Mm" else cf.map(partial(_cast, dtype=dtype), lazy)
-        work = (cf.store, lazy, _labelled(options, coded))
+        work = (cf.store, lazy, labelled(_place(options), options.source, coded_in(lazy)))
     else:
         if options.decode == "raw":
             warnings.simplefilter("ignore", CodingWarning)
@@ -84,12 +83,12 @@ def run(options: argparse.Namespace) -> int:
         source = opened(options.source) if matching(options.source) else options.source
         work = (cf.copy, source)
         if dtype is not None:
-            given["out"] = _labelled(options)
+            given["out"] = labelled(_place(options), options.source)
             work = (cf.map, partial(_cast, dtype=dtype), source)
     if options.explain:
         print(cf.explain(*work, **given))
         return 0
-    _copy_coordinates(options)
+    copy_coordinates(options.source, _place(options), options.overwrite or options.resume)
     print(described(work[0](*work[1:], **given), options.out))
     return 0
 
@@ -101,13 +100,17 @@ def _place(options: argparse.Namespace) -> cf.NewArray:
     return cf.NewArray(options.out, format=options.format, **said)
 
 
-def _labelled(options: argparse.Namespace, without: Container[str] = ()) -> cf.NewArray:
-    """The output, with the source's attributes and names of dimensions, but for attributes that hold no more."""
-    place = _place(options)
-    if matching(options.source):  # a stack of files, each of which has its own
+def labelled(place: cf.NewArray, path: str, without: Container[str] = ()) -> cf.NewArray:
+    """An output with the attributes of a source, but for those that hold no more, and the names of its dimensions."""
+    if matching(path):  # a stack of files, each of which has its own
         return place
-    with _opened(options.source) as source:
+    with _opened(path) as source:
         return place.with_labels(labels_for(open_target(place, overwrite=True), source, without))
+
+
+def coded_in(decoded: Any) -> set[str]:
+    """Attributes that say how the numbers were stored of which an array was decoded."""
+    return {*NAMES, *(OF_TIMES if decoded.dtype.kind in "Mm" else ())}
 
 
 @contextmanager
@@ -120,17 +123,17 @@ def _opened(path: str) -> Iterator[Source]:
         yield source
 
 
-def _copy_coordinates(options: argparse.Namespace) -> None:
+def copy_coordinates(source: str, place: cf.NewArray, overwrite: bool) -> None:
     """Copy the coordinates of the source's dimensions, as they are stored, beside an output in a group.
 
     What is there already stays.
     """
-    open_target(_place(options), overwrite=options.overwrite or options.resume)  # what is refused leaves nothing behind
-    for path, out in _coordinates(options.source, options.out):
+    open_target(place, overwrite=overwrite)  # what is refused leaves nothing behind
+    for path, out in _coordinates(source, str(place.path)):
         with warnings.catch_warnings(), suppress(ChunkflowError):  # texts, and what else is no array of numbers
             warnings.simplefilter("ignore", CodingWarning)
             if len(spec_of(path).shape) == 1:
-                cf.copy(path, cf.NewArray(out, zarr_format=options.zarr_format), device="cpu")
+                cf.copy(path, cf.NewArray(out, zarr_format=place.zarr_format), device="cpu")
 
 
 def _coordinates(source: str, out: str) -> Iterator[tuple[str, str]]:

@@ -19,11 +19,11 @@ from chunkflow.engine.trace import Observer, observing
 from chunkflow.stores.protocol import gaps_of
 
 TEXT = """\
-The array is read once, also for the histogram: its range is found and its bins are counted in the same pass. Their
-width is a power of two, so edges are not the extremes. NaN and infinities are counted, and left out of all else. Of
-complex numbers extremes, deviation and histogram are those of the absolute value. Of times (--decode cf) the first and
-the last, extremes, mean and NaT are shown. --json has finer bins, and null for
-what does not exist or is too large for a double.
+The array is read once, also for the histogram: its range is found and its bins are counted in the same pass. A bin is
+as wide as a power of two, of integers 1 at least; a bar that is drawn joins several. NaN and infinities are counted,
+and left out of all else. Of complex numbers extremes, deviation and histogram are those of the absolute value. Of times
+(--decode cf) the first and the last, extremes, mean and NaT are shown. --json has finer bins, and null for what does
+not exist or is too large for a double.
 
   chunkflow stats speed.zarr
   chunkflow stats run.h5:/fields/u --json"""

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -22,6 +22,10 @@ from typing import Any
 
 class _Terminated(SystemExit):
     """SIGTERM came. The end of `deferred` makes it what it would have been."""
+
+
+farewell: Callable[[BaseException], None] | None = None
+"""Is given the error of a run that SIGTERM ends, before the process ends."""
 
 
 class _Shield:
@@ -106,8 +110,10 @@ def deferred() -> Iterator[None]:
     try:
         shield.put_up()
         yield
-    except _Terminated:
+    except _Terminated as error:
         ended = True
+        if farewell is not None:
+            farewell(error)
     finally:
         _shield = None
         shield.take_down()

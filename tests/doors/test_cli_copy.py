@@ -231,9 +231,10 @@ def climate() -> str:
 
 @pytest.mark.parametrize("decode", ["cf", "raw"])
 @pytest.mark.parametrize("out", ["out.zarr/t2m", "deep.zarr/run/t2m"])
-def test_a_copy_of_netcdf_is_a_labelled_array(out: str, decode: str, climate: str) -> None:
+@pytest.mark.parametrize("verb", [["convert"], ["rechunk", "--chunks", "all,4,4"]])
+def test_a_copy_of_netcdf_is_a_labelled_array(verb: list[str], out: str, decode: str, climate: str) -> None:
     xarray = pytest.importorskip("xarray")
-    assert main(["convert", climate, out, "--decode", decode]) == 0
+    assert main([*verb, climate, out, "--decode", decode]) == 0
     with xarray.open_zarr(out.rpartition("/")[0], consolidated=False) as found:
         values = (X / 8).astype("i2") * 0.5 + 280
         np.testing.assert_allclose(found.t2m, values)

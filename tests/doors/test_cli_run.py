@@ -6,7 +6,9 @@ import itertools
 import json
 import re
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -389,3 +391,50 @@ def test_results_have_the_names_of_dimensions_that_they_keep(
     array = zarr.open_array(f"{out}/r", mode="r")
     found = array.attrs.get("_ARRAY_DIMENSIONS") if version == 2 else array.metadata.dimension_names  # type: ignore[union-attr]
     assert (found and list(found)) == names
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, -15, "terminated")]
+)
+def test_a_run_that_is_ended_says_what_is_kept(number: int, code: int, word: str, tmp_path: Path) -> None:
+    """SIGTERM, by which schedulers end a job, said nothing."""
+    (tmp_path / "slow.py").write_text(
+        "import os, time, pathlib\n"
+        "def fn(block):\n"
+        "    if pathlib.Path('slowly').exists():\n"
+        "        pathlib.Path('begun').touch()\n"
+        "        time.sleep(0.05)\n"
+        "    return block + 1\n"
+    )
+    np.save(tmp_path / "x.npy", np.zeros((64, 4096)))
+    (tmp_path / "slowly").touch()
+    line = [sys.executable, "-m", "chunkflow", "run", "slow:fn", "x.npy", "y.zarr"]
+    line += ["--chunks", "1,4096", "--resume", "--device", "cpu", "--budget", "2MB"]
+    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not _written(tmp_path):
+            time.sleep(0.02)
+        process.send_signal(number)
+        said = process.communicate()[1]
+    assert process.returncode == code
+    assert re.search(rf"chunkflow: {word}; \d+ of 64 blocks.* are kept, and the same line goes on with them", said)
+    (tmp_path / "slowly").unlink()
+    assert subprocess.run(line, cwd=tmp_path, check=False).returncode == 0
+    assert (zarr.open_array(tmp_path / "y.zarr")[...] == 1).all()
+
+
+def _written(folder: Path) -> bool:
+    """Whether a few blocks are there."""
+    return len(list(folder.rglob("c/*/0"))) > 3
+
+
+def test_a_block_function_of_several_results_is_told_what_fits_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("pair.py").write_text("def both(block):\n    return block, -block\n")
+    monkeypatch.syspath_prepend(".")
+    cf.copy(A, "a.zarr", device="cpu")
+    assert main(["run", "pair:both", "a.zarr", "b.zarr", "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert "fn returned a tuple of 2 arrays, and OUT takes one: let it return one" in told
+    assert "dtype=" not in told

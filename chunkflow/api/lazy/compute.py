@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -29,7 +30,7 @@ from chunkflow.engine.prepare import prepared
 from chunkflow.engine.resume import check_resume
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.evaluate import Evaluation, placeholders
-from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, node_of
+from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, node_of, source_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.graph.reshaping import of_same_elements
 from chunkflow.kernels.digest import digest
@@ -334,6 +335,11 @@ class PassesPlan(Printed):
         return sum(plan.bytes_out for plan in self.plans)
 
     @property
+    def rereads(self) -> float:
+        """Bytes read for each byte of the arrays, in the pass that reads its own most often."""
+        return max((plan.rereads for plan in self.plans), default=0.0)
+
+    @property
     def peak(self) -> int:
         """Bytes of device memory that any of them takes at most, as projected, of those whose plans are known."""
         return max((plan.memory.total for plan in self.plans), default=0)
@@ -424,6 +430,13 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     if callable(fn) and not isinstance(fn, Lazy) and not is_operation(fn):  # it is mapped
         mapped = inspect.signature(mapping.map).parameters
         check_passed("explain", {name: value for name, value in options.items() if name not in mapped}, fn)
+    if callable(fn) and not isinstance(fn, Lazy) and any(source_of(node_of(lazy)) is None for lazy in _lazies(arrays)):
+        placed = {name: options.pop(name) for name in ("budget", "device", "workers", "partition") if name in options}
+        is_whole = is_operation(fn) or str(getattr(fn, "__module__", "")).partition(".")[0] == "numpy"
+        made_of = fn if is_whole else partial(mapping.map, fn)
+        expressions = made_of(*arrays, **options)
+        several = expressions if isinstance(expressions, tuple) else (expressions,)
+        return explain(*several, analyze=analyze, **placed)
     if analyze and not list(_lazies(fn)):
         work, given = (fn, arrays) if is_operation(fn) else (mapping.map, (fn, *arrays))
         made: list[Any] = []

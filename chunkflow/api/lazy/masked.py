@@ -5,10 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from chunkflow.api import mapping
 from chunkflow.api.lazy import masked_functions, numpy_functions
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import compute
@@ -17,7 +19,7 @@ from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.cluster.partition import PARTITION
 from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.engine.options import BudgetLike
-from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError, ValueRangeError
 from chunkflow.stores import NewArray
 
 
@@ -281,7 +283,7 @@ class MaskedArray(Masked):
             Where.
         fill_value : number, optional
             Of integers and bools what stands for masked elements, by default the fill value that the array was given.
-            It is noted as the attribute ``_FillValue``. An element that is equal to it will be read as missing, too.
+            It is noted as the attribute ``_FillValue``. No element that is not masked may be equal to it.
             Of floats and complex numbers NaN stands for them, without an attribute.
         **options
             Those of `Array.to_zarr`.
@@ -295,6 +297,8 @@ class MaskedArray(Masked):
         ------
         ArgumentTypeError
             The dtype has no NaN and no fill value was given, or it has and one was.
+        ValueRangeError
+            An element that is not masked is equal to the fill value: it would be read as missing.
 
         Examples
         --------
@@ -320,13 +324,24 @@ class MaskedArray(Masked):
         value = checked_fill(given, dtype)
         place = path if isinstance(path, NewArray) else NewArray(path)
         attributes = {**(place.attributes or {}), "_FillValue": value.item()}
-        return self.filled(value).to_zarr(replace(place, attributes=attributes), **options)
+        filled = mapping.map(partial(_filled, value=value), self._hidden, self._elements, dtype=dtype)
+        return filled.to_zarr(replace(place, attributes=attributes), **options)
 
     def to_dask(self, partition: str | int = PARTITION, *, budget: BudgetLike = None, device: Any = None) -> Any:
         """The array as a `dask.array.Array` of masked blocks; see `chunkflow.Array.to_dask`."""
         data, mask = (part.to_dask(partition, budget=budget, device=device) for part in self.parts())
         meta = np.ma.array(np.empty((0,) * len(self.shape), data.dtype))
         return data.map_blocks(_masked_block, mask.rechunk(data.chunks), fill_value=self._fill_value, meta=meta)
+
+
+def _filled(hidden: Any, elements: Any, *, value: np.generic) -> Any:
+    """A block with the value that stands for masked elements; none of the others may be equal to it."""
+    if bool(((elements == value) & ~hidden).any()):
+        raise ValueRangeError(
+            f"fill_value={value.item()!r}: an element that is not masked is equal to it, and would be read as missing; "
+            "give a number that none of them is"
+        )
+    return np.where(hidden, value, elements)
 
 
 def _masked_block(data: np.ndarray, mask: np.ndarray, fill_value: Any) -> Any:

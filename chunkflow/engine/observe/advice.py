@@ -200,7 +200,7 @@ def _read_again(run: Seen) -> Cause | None:
     enough = "" if run.plan.whole is None else f": whole chunks fit one of about {format_bytes(run.plan.whole)}"
     halos, chunks = "", "chunks that follow the blocks"
     if run.plan.op.has_halo:
-        halos, chunks = ", with halos", "smaller chunks"
+        halos, chunks = ", with halos", "chunks that suit these"
     return Cause(
         "chunks lie across the blocks",
         f"{what}: {spec.name} has chunks of {spec.chunks}, and blocks are {run.plan.block}{halos}",

@@ -123,6 +123,20 @@ def test_stored_as_xarray_has_missing_values(tmp_path: Path) -> None:
         cf.open(X).to_zarr(tmp_path / "j.zarr", fill_value=7, device="cpu")
 
 
+@pytest.mark.parametrize("chunks", [(10_000,), (50_000,)])
+def test_an_element_that_would_be_read_as_missing_is_refused(chunks: Any, tmp_path: Path) -> None:
+    """Also one that the trial does not see: nothing is left of the output."""
+    x = np.arange(1, 100_001).astype("i4")
+    x[99_990] = -1
+    masked = cf.masked_where(np.arange(100_000) % 3 == 1, x)
+    kept = cf.masked_where(np.arange(100_000) % 3 == 99_990 % 3, x)
+    with pytest.raises(errors.ValueRangeError, match="fill_value=-1: an element that is not masked is equal to it"):
+        masked.to_zarr(tmp_path / "x.zarr", fill_value=-1, chunks=chunks, budget="2MB", device="cpu")
+    assert not (tmp_path / "x.zarr").exists()
+    stored = kept.to_zarr(tmp_path / "x.zarr", fill_value=-1, device="cpu")
+    np.testing.assert_array_equal(stored[...], np.where(np.arange(100_000) % 3 == 99_990 % 3, -1, x))
+
+
 def test_messages_and_copies() -> None:
     x = cf.open(X) + 1
     as_ma(pickle.loads(pickle.dumps(x)).compute(device="cpu"), X + 1)
