@@ -86,7 +86,7 @@ def histogram(
     With a number of bins and without `range`, a first pass finds the smallest and the largest element; of an expression
     the edges are then an expression too. With a rule that chooses the bins, the first pass finds what the rule needs,
     of an expression at once. "auto" and "fd" need quartiles, which take more passes (see
-    `chunkflow.api.statistics.quantile`).
+    `chunkflow.quantile`).
 
     Parameters
     ----------

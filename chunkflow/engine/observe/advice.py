@@ -67,6 +67,8 @@ class Advice(Printed):
     causes : tuple of Cause
     what_ifs : tuple of WhatIf
         Changes that would bring something, the best one first.
+    passes : int
+        Number of runs of which it is the longest.
     """
 
     seconds: float
@@ -75,11 +77,15 @@ class Advice(Printed):
     roofline: float | None
     causes: tuple[Cause, ...]
     what_ifs: tuple[WhatIf, ...]
+    passes: int = 1
 
     def __str__(self) -> str:
         slow = self.roofline is None or any(cause.name == SLOW for cause in self.causes)  # whose rate is no memory's
         reached = "" if slow else f", at {self.roofline:.0%} of the rate that plans count with"
-        lines = [f"{self.seconds:.3g} s, bound by {self.bound_by}, which was busy for {self.busy:.0%} of it{reached}"]
+        which = f"the longest of {self.passes} passes: " if self.passes > 1 else ""
+        lines = [
+            f"{which}{self.seconds:.3g} s, bound by {self.bound_by}, which was busy for {self.busy:.0%} of it{reached}"
+        ]
         for cause in self.causes:
             lines += [f"  {cause.name}: {cause.seen}", f"    {cause.remedy}"]
         if not self.causes:

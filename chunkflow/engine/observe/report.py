@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chunkflow.core import markup
 from chunkflow.core.units import format_bytes
@@ -91,7 +91,7 @@ class Report:
                 "there is no advice, as no run has finished in this process: mend what refused or stopped it, run it "
                 "again, and ask then. chunkflow.explain shows the plan of a run that has not begun"
             )
-        return advised(max(self.seen, key=lambda run: run.seconds))
+        return replace(advised(max(self.seen, key=lambda run: run.seconds)), passes=len(self.seen))
 
     @property
     def bound_by(self) -> Stage | None:
