@@ -41,6 +41,9 @@ LARGER, GAIN = (4, 16), 0.02
 SLOW = "the function is slow"
 """Name of the cause that the function's own work takes most of the run."""
 
+WAITS = "the function waits"
+"""Name of the cause that it sleeps for most of the run."""
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -80,7 +83,9 @@ class Advice(Printed):
     passes: int = 1
 
     def __str__(self) -> str:
-        slow = self.roofline is None or any(cause.name == SLOW for cause in self.causes)  # whose rate is no memory's
+        slow = self.roofline is None or any(
+            cause.name in (SLOW, WAITS) for cause in self.causes
+        )  # whose rate is no memory's
         reached = "" if slow else f", at {self.roofline:.0%} of the rate that plans count with"
         which = f"the longest of {self.passes} passes: " if self.passes > 1 else ""
         lines = [
@@ -126,7 +131,7 @@ def _busy_elsewhere(run: Seen) -> Cause | None:
 def _waits_for_the_lock(run: Seen) -> Cause | None:
     computing, all_of_it = run.spent.get("compute", 0.0), sum(run.spent.values())
     waited = all_of_it - run.processor
-    if run.plan.machine.staged or run.plan.lanes < 2 or run.bound_by != "compute" or _busy_elsewhere(run):
+    if run.waits or run.plan.machine.staged or run.plan.lanes < 2 or run.bound_by != "compute" or _busy_elsewhere(run):
         return None
     if computing < 0.5 * all_of_it or waited < 0.3 * all_of_it:
         return None
@@ -138,7 +143,21 @@ def _waits_for_the_lock(run: Seen) -> Cause | None:
     )
 
 
+def _waits(run: Seen) -> Cause | None:
+    if not run.waits:
+        return None
+    computing, blocks = run.spent["compute"], len(run.plan.grid)
+    return Cause(
+        WAITS,
+        f"{computing / blocks:.2g} s a block, in which the processor worked for {run.processor / blocks:.2g} s",
+        "it waits for a file, a server or a lock, as long for a large block as for a small one: larger blocks "
+        "(budget=, chunks=) make fewer calls",
+    )
+
+
 def _slow_function(run: Seen) -> Cause | None:
+    if run.waits:
+        return None
     computing, moved, blocks = run.spent.get("compute", 0.0), run.moved.get("compute", 0), len(run.plan.grid)
     if run.bound_by != "compute" or computing < MOSTLY * sum(run.spent.values()) or not moved:
         return None
@@ -343,6 +362,7 @@ def _new_pages(run: Seen) -> Cause | None:
 
 
 CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
+    _waits,
     _slow_function,
     _waits_for_the_lock,
     _small_chunks,

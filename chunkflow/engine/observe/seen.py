@@ -15,6 +15,10 @@ LEAST = 0.15
 """Share of a run that a cause has to explain."""
 
 
+AWAKE = 0.2
+"""Share of its time below which a function computes so little that it is waiting."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What was seen of a run.
@@ -56,6 +60,14 @@ class Seen:
     def bound_by(self) -> str:
         """The busiest stage."""
         return max(self.busy, key=lambda name: self.busy[name], default="nothing")
+
+    @property
+    def waits(self) -> bool:
+        """Whether the function, of which the host is the device, waits for something else than the processor."""
+        computing, all_of_it = self.spent.get("compute", 0.0), sum(self.spent.values())
+        if self.plan.machine.staged or self.bound_by != "compute" or computing < 0.5 * all_of_it:
+            return False
+        return self.processor < AWAKE * computing
 
     def lasts(self, seconds: float) -> bool:
         """Whether so many seconds are a large part of the run."""

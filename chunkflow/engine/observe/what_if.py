@@ -161,7 +161,9 @@ def _by_stages(run: Seen, other: Plan) -> float:
     times = len(other.grid) / len(run.plan.grid)
     would["read"] = _read(run, other, run.spent["read"]) if run.spent.get("read") and known.stages["read"] else 0.0
     for stage in ("compute", "write"):
-        if stage in run.spent and known.stages[stage]:
+        if stage == "compute" and run.waits:  # as long for a large block as for a small one
+            would[stage] = run.spent[stage] * times
+        elif stage in run.spent and known.stages[stage]:
             waited = min(max(run.spent[stage] - known.stages[stage], 0.0), waiting)
             would[stage] *= (run.spent[stage] - waited) / known.stages[stage]
             would[stage] += waited * times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -367,3 +368,23 @@ def test_what_a_device_waits_for_is_not_slower_for_decoding_that_is_not_done() -
     spent = {**busy, "write": 9 * known["write"] * coded.ring_out.threads}
     (slower,) = [each for each in advised(replace(run, spent=spent)).what_ifs if "unencoded" in each.change]
     assert slower.seconds > 9 * bare.estimate.stages["write"] > better.seconds, "results are written as slowly"
+
+
+def test_a_function_that_waits_is_named_and_larger_blocks_told() -> None:
+    """As long for a large block as for a small one: counted by bytes, a larger budget would have brought nothing."""
+
+    def waiting(block: Any) -> Any:
+        time.sleep(0.01)
+        return block + 1
+
+    x = np.zeros((400, 1000))
+    with cf.Profile() as profile:
+        cf.map(waiting, x, budget="200kB", **CPU)
+    (run,) = profile.report.seen
+    advice = profile.report.advice()
+    assert advice.causes[0].name == "the function waits"
+    (larger,) = [each for each in advice.what_ifs if "budget" in each.keywords]
+    assert run.replan is not None
+    plan = run.replan(larger.keywords["budget"])
+    assert larger.seconds >= 0.01 * len(plan.grid) / plan.lanes
+    assert larger.seconds < run.seconds / 2
