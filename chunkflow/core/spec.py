@@ -75,7 +75,8 @@ class Storage:
     sharded : bool
         Whether neighbouring chunks come with one request.
     copies : float
-        Memory that coding a chunk takes, in decoded chunks: encoded, decoded and in between.
+        Memory that coding a chunk takes, in decoded chunks: encoded, decoded and in between. Where chunks are `parted`,
+        that which reading a part takes besides, in parts.
     beside : int
         Bytes of memory that reading or writing a region takes besides, however large it is.
     asking : float
@@ -90,7 +91,7 @@ class Storage:
     separate : bool
         Whether each of these chunks is a file of its own (`chunkflow.stores.protocol.Separate`).
     parted : bool
-        Whether of a chunk that is cut only the wanted part is read.
+        Whether of a chunk that is cut only the wanted part is read, and no more of it is held.
     kept : bool
         Whether a decoded chunk can be kept for the next block that has a part of it.
     fresh : bool
@@ -118,6 +119,11 @@ class Storage:
     fresh: bool = False
     codec: str = ""
     matches: float = 0.0
+
+    @property
+    def encoded(self) -> bool:
+        """Whether chunks are stored encoded. Where they are not, functions may decode their elements all the same."""
+        return not (self.raw or self.parted)
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,16 @@ class ArraySpec:
     def nbytes(self) -> int:
         """Bytes of the whole array, decoded."""
         return self.size * self.dtype.itemsize
+
+    @property
+    def by_parts(self) -> bool:
+        """Whether any region is read by itself: there are no chunks, or none is read whole for a part of it."""
+        return self.chunks is None or self.storage.parted
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a decoded chunk, of as much of it as the array has."""
+        return math.prod(map(min, self.chunks or (), self.shape)) * self.dtype.itemsize
 
     def scatters(self, block: Shape) -> bool:
         """Whether a block of it lies in short runs.

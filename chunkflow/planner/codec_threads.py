@@ -49,7 +49,7 @@ def best_coding(candidate: Candidate, free: int) -> Coding:
     if remote:
         threads = max(threads, FETCHERS // lanes)
     kept = [] if problem.coded == 1 else [problem.operands[i] for i in candidate.kept]
-    held = sum(math.ceil(_chunk(spec) * spec.storage.decoded) for spec in kept)
+    held = sum(math.ceil(spec.chunk_bytes * spec.storage.decoded) for spec in kept)
     found = Coding()
     for number in range(max(1, min(threads, max([n for n, _ in (*pieces_in, *pieces_out)], default=1))), 0, -1):
         coding = sum(max([min(number, n) * size for n, size in way], default=0) for way in ways.values())
@@ -66,16 +66,10 @@ def _busy(pieces: Sequence[tuple[int, int]], threads: int) -> int:
     return max(1, min([threads, *(n for n, size in pieces if size)]))
 
 
-def _chunk(spec: ArraySpec) -> int:
-    """Bytes of a decoded chunk that is read or written whole."""
-    return math.prod(map(min, spec.chunks or (), spec.shape)) * spec.dtype.itemsize
-
-
 def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
     """Number of pieces of a block, and bytes that coding one takes: none for an array without chunks."""
     if cut.units is None:
         return 1, 0
-    item = spec.dtype.itemsize
-    chunk = _chunk(spec) // item
     number = math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
-    return number, math.ceil(spec.storage.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)
+    piece = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
+    return number, math.ceil(spec.storage.copies * (piece if spec.storage.parted else max(spec.chunk_bytes, piece)))

@@ -60,7 +60,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         upload += wanted
         if not spec.storage.raw or spec.storage.decoded > 1:
             known = problem.machine.decoding(spec.storage.codec)
-            decode += math.ceil(touched * spec.storage.decoded / (known.host if known else 1))
+            decode += math.ceil(taken * spec.storage.decoded / (known.host if known else 1))
     return LoadedBytes(read, files, given, upload, decode, chunks, asking, unpacking)
 
 

@@ -245,16 +245,16 @@ def _cold(run: Seen) -> Cause | None:
 
 
 def _one_decodes(run: Seen) -> Cause | None:
-    chunked = [spec for spec in run.plan.operands if spec.chunks is not None]
+    coded = [spec for spec in run.plan.operands if spec.chunks is not None and spec.storage.encoded]
     reading = run.busy.get("read", 0.0)
-    if not chunked or not run.plan.traffic.decode or run.cores < 2 or run.bound_by != "read":
+    if not coded or not run.plan.traffic.decode or run.cores < 2 or run.bound_by != "read":
         return None
     if reading < 0.5 * run.seconds:
         return None
     several = run.spent.get("read", 0.0) > 1.3 * reading or run.processor > 1.3 * run.seconds
     if several and not _one_is_planned(run.plan):  # else others wait for the one
         return None
-    spec = max(chunked, key=lambda each: each.nbytes)
+    spec = max(coded, key=lambda each: each.nbytes)
     return Cause(
         "one core decodes",
         f"chunks of {spec.name} are decoded one after the other, while {_idle(run.cores - 1)}",
@@ -269,7 +269,7 @@ def _one_is_planned(plan: Plan) -> bool:
 
 
 def _slow_codec(run: Seen) -> Cause | None:
-    coded = [spec for spec in run.plan.operands if spec.chunks is not None and not spec.storage.raw]
+    coded = [spec for spec in run.plan.operands if spec.chunks is not None and spec.storage.encoded]
     spent = run.spent.get("read", 0.0)
     remote = any(spec.storage.remote for spec in coded)  # it is the server that takes long
     if not coded or remote or not run.plan.traffic.decode or run.bound_by != "read" or not spent:

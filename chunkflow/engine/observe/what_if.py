@@ -91,7 +91,7 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
             chunks, whose = specs[chunked[0]].chunks, plan.operands[chunked[0]].name
             again = lambda specs=specs: replan(plan.budget, specs=specs)  # noqa: E731
             yield f"chunks of {chunks} of {whose}", {"chunks": chunks}, again
-    encoded = [i for i in chunked if not plan.operands[i].storage.raw]
+    encoded = [i for i in chunked if plan.operands[i].storage.encoded]
     if encoded:
         bare = [_unencoded(spec) if i in encoded else spec for i, spec in enumerate(plan.operands)]
         names = listed(list(dict.fromkeys(plan.operands[i].name for i in encoded)))
@@ -114,7 +114,7 @@ def _other_chunks(plan: Plan, chunked: Sequence[int]) -> Iterator[list[ArraySpec
 def _unencoded(spec: ArraySpec) -> ArraySpec:
     """An array whose chunks are files as they are."""
     parted = math.prod(spec.chunks or ()) * spec.dtype.itemsize >= PARTED
-    return spec.with_storage(raw=True, codec="", copies=1, separate=True, parted=parted, kept=False)
+    return spec.with_storage(raw=True, codec="", copies=1.0 - parted, separate=True, parted=parted, kept=False)
 
 
 def _seconds(run: Seen, other: Plan) -> float:

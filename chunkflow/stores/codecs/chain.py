@@ -99,7 +99,7 @@ class CodecChain:
 
     def fetch(self, objects: Objects, name: str, inner: Region, target: np.ndarray) -> None:
         """Fetch an object that is one chunk, and put part `inner` of it into `target`."""
-        place = self._place(inner, target)
+        place = self.place_of(inner, target)
         if place is not None and not self.steps:
             objects.fetch(name, self.check, flat(place))
             self._swap(place)
@@ -109,7 +109,7 @@ class CodecChain:
     def read(self, found: StoredObject, start: int, length: int, inner: Region, target: np.ndarray) -> None:
         """Read a chunk from an object and put part `inner` of it into `target`."""
         self.check(length)
-        place = self._place(inner, target)
+        place = self.place_of(inner, target)
         if place is not None and not self.steps:
             found.read(start, length, flat(place))
             self._swap(place)
@@ -119,7 +119,7 @@ class CodecChain:
     def decode(self, raw: np.ndarray, inner: Region, target: np.ndarray) -> None:
         """Put part `inner` of a chunk into `target`."""
         self.check(len(raw))
-        place = self._place(inner, target)
+        place = self.place_of(inner, target)
         if place is not None:
             decoded(raw, self.steps, self.sizes, flat(place))
             self._swap(place)
@@ -160,7 +160,7 @@ class CodecChain:
             return False
         return bool((np.ascontiguousarray(block).view(bits) == self.fill.reshape(1).view(bits)).all())
 
-    def _place(self, inner: Region, target: np.ndarray) -> np.ndarray | None:
+    def place_of(self, inner: Region, target: np.ndarray) -> np.ndarray | None:
         """`target` with its axes as stored, if it is all of the chunk and has the same layout; else None."""
         if shape_of(inner) != self.shape:
             return None

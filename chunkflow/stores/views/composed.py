@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,11 +56,8 @@ class ComposedSource(Unviewed):
         name = listed([source.spec.name for source in self._sources])
         orders = {source.spec.order for source in self._sources}
         order = orders.pop() if len(orders) == 1 and new is None else ()
-        storage = Storage(beside=max(source.spec.storage.beside for source in self._sources))
-        self.spec = ArraySpec(name, arrangement.shape, dtype, chunks, order, storage)
-        widest = max(source.spec.dtype.itemsize for source in self._sources)
-        if widest > dtype.itemsize:  # they are read to a place of their own
-            self.spec = self.spec.with_storage(copies=self.spec.storage.copies + widest / dtype.itemsize)
+        spec = ArraySpec(name, arrangement.shape, dtype, chunks, order)
+        self.spec = replace(spec, storage=_storage(spec, [source.spec for source in self._sources]))
         self._rows: dict[bytes, np.ndarray] = {}
         # Even of one source never the same elements in the same order.
         self.footprint: Footprint | None = Scattered.of(source.footprint for source in self._sources)
@@ -163,6 +161,23 @@ class ComposedSource(Unviewed):
             source.close()
 
 
+def _storage(spec: ArraySpec, parts: Sequence[ArraySpec]) -> Storage:
+    """How what is composed of such arrays is kept: as the one that takes most to be read."""
+    chunked = [part for part in parts if part.chunks is not None]
+    found = Storage(beside=max(part.storage.beside for part in parts))
+    if spec.chunks is None or not chunked:
+        return found
+    raw = all(part.storage.raw for part in chunked)
+    if all(part.storage.parted for part in chunked):
+        copies = max(part.storage.copies * part.dtype.itemsize for part in chunked) / spec.dtype.itemsize
+        return replace(found, raw=raw, parted=True, copies=copies)
+    copies = max(part.storage.copies * part.chunk_bytes for part in chunked) / max(spec.chunk_bytes, 1)
+    widest = max(part.dtype.itemsize for part in parts)
+    if widest > spec.dtype.itemsize:  # they are read to a place of their own
+        copies += widest / spec.dtype.itemsize
+    return replace(found, raw=raw, copies=copies)
+
+
 def _even(run: IndexRunPart) -> list[slice]:
     """Parts of a run's place in which each element comes equally often."""
     start, stop, times = run.place.start, run.place.stop, run.times
@@ -199,7 +214,7 @@ def _read(source: Source, region: Region, place: np.ndarray) -> None:
         source.read(region, place)
     elif (found := source.view(region)) is not None:
         np.copyto(place, found, casting="unsafe")
-    elif run_of(source, region) is not None:  # no chunk is decoded, nobody asked, once for each strip
+    elif source.spec.storage.parted or run_of(source, region) is not None:  # nothing is decoded, nobody asked, anew
         strip = np.empty(STRIP // dtype.itemsize, dtype)
         start = [side.start for side in region]
         for box in _strips(place, order):

@@ -63,9 +63,10 @@ class DecodedSource(Some):
     """What functions of single elements make of a source's: those by which xarray decodes them."""
 
     def __init__(self, source: Source, functions: Sequence[Callable[[Any], Any]], dtype: np.dtype) -> None:
+        held = (source.spec.storage.copies + 1) * source.spec.dtype.itemsize / dtype.itemsize
         spec = replace(
             source.spec.with_storage(
-                how="decoded as xarray does", in_memory=False, codec="", raw=False, separate=False
+                how="decoded as xarray does", in_memory=False, codec="", raw=False, separate=False, copies=held
             ),
             dtype=dtype,
         )

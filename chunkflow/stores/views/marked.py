@@ -248,14 +248,14 @@ def marked_spec(spec: ArraySpec, marks: Marks, at: int) -> ArraySpec:
     shape.insert(at, marks.number)
     how = f"{marks.number} of {math.prod(marks.shape)} marked, which were counted before"
     beside = spec.storage.beside + marks.grain * AT_ONCE * (PLACE + spec.dtype.itemsize)
-    if spec.chunks is None and not spec.storage.in_memory:
+    if spec.by_parts and not spec.storage.in_memory:
         beside += marks.grain * STRIP
     moved = replace(
         spec.with_storage(in_memory=False, separate=False, codec="", how=how, beside=beside),
         shape=tuple(shape), order=tuple(range(len(shape))),
     )  # fmt: skip
-    if spec.chunks is None:
-        return moved
+    if spec.chunks is None or spec.by_parts:
+        return replace(moved, chunks=None)
     sides = [max(1, min(c, n)) for c, n in zip(spec.chunks, spec.shape, strict=True)]
     # A row of chunks along the first axis of the marks is read once if no block ends in it.
     row = max(1, -(-marks.number // max(1, count(spec.shape[at], sides[at]))))
@@ -304,7 +304,7 @@ class MarkedSource(Some):
         """Boxes of the source that have the wanted elements of a side: in single chunks, or of few bytes."""
         marks, spec, at = self._marks, self._source.spec, self._at
         around = (*others[:at], *self._around(side), *others[at:])
-        if spec.chunks is not None:
+        if spec.chunks is not None and not spec.by_parts:
             cuts = [_cut(own, unit) for own, unit in zip(around, spec.chunks, strict=True)]
             yield from (box for box in itertools.product(*cuts) if marks.any(box[at : at + len(marks.shape)]))
             return

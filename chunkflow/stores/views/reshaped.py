@@ -15,6 +15,9 @@ from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, keep_chunks
 from chunkflow.stores.views.spans import spans
 
+GAP = 16 << 10
+"""Bytes of chunks that are read together rather than by parts: for each part a file is looked up."""
+
 
 def boxes(start: int, stop: int, shape: Shape) -> Iterator[Region]:
     """Regions with the elements from `start` up to `stop` of an array that is counted in C order, in this order.
@@ -60,7 +63,9 @@ class ReshapedSource(Unviewed):
         cut = len(shape)
         while cut and sides[cut:] == shape[cut:]:
             cut -= 1
-        most = 0 if self._source.spec.chunks is None else out.size
+        most = out.size
+        if self._source.spec.by_parts:
+            most = 0 if self._source.spec.chunks is None else GAP // out.itemsize
         for span, inner in spans(self._runs(region, cut), most):
             found, filled = np.empty(span.stop - span.start, self.spec.dtype), 0
             for box in boxes(span.start, span.stop, self._source.spec.shape):

@@ -28,6 +28,8 @@ def sliced_spec(spec: ArraySpec, cuts: Sequence[AxisSlice]) -> ArraySpec:
         return replace(spec, shape=shape)
     sides = list(zip(spec.chunks, cuts, strict=True))
     chunks = tuple(max(1, min(chunk // abs(step), max(n, 1))) for chunk, (_, n, step) in sides)
+    if spec.by_parts:
+        return replace(spec.with_storage(separate=False), shape=shape, chunks=chunks)
     # A chunk is decoded whole, and read to a place of its own if only some of its elements are wanted.
     apart = any(abs(step) > 1 for _, _, step in cuts)
     share = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True)) / math.prod(chunks)
@@ -99,7 +101,7 @@ class SlicedSource:
 
     def _strip(self, shape: Shape) -> Shape:
         """Sides of what is read at a time, unwanted elements included: a chunk, or a box too small to count."""
-        if self.spec.chunks is not None:
+        if self.spec.chunks is not None and not self.spec.by_parts:
             return self.spec.chunks
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
         return fit(shape, (1,) * len(shape), self.spec.order, room)
@@ -116,7 +118,7 @@ class SlicedSource:
         cold = getattr(self._source, "cold", None)
         if cold is None:
             return 0
-        outer = self._source.spec.order[:-1] if self._source.spec.chunks is None else ()
+        outer = self._source.spec.order[:-1] if self._source.spec.by_parts else ()
         return int(cold(self._behind(region)[0])) // math.prod(abs(self._cuts[axis][2]) for axis in outer)
 
     def view(self, region: Region) -> np.ndarray | None:

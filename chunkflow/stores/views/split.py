@@ -131,7 +131,7 @@ class SplitSource:
         Runs that are read `together` have others between them, but no more than the region has in all. Of chunks these
         are decoded anyway; between others they are short.
         """
-        at, gap = 0, math.inf if self._source.spec.chunks is not None else GAP // self.spec.dtype.itemsize
+        at, gap = 0, GAP // self.spec.dtype.itemsize if self._source.spec.by_parts else math.inf
         for part in self._parts:
             sides = region[at : at + len(part)]
             yield _along(sides, part, math.prod(shape_of(sides)) if together else 0, gap)

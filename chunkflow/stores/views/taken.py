@@ -47,17 +47,20 @@ Places = Sequence[np.ndarray | None]
 def taken_spec(spec: ArraySpec, places: Places) -> ArraySpec:
     """Spec of the elements at some places along axes.
 
-    Where places are not sorted they count as one chunk: any block of them may read all of the source's.
+    Where places are not sorted they count as one chunk: any block of them may read all of the source's, unless parts of
+    these are read by themselves.
     """
     shape = tuple(n if p is None else len(p) for p, n in zip(places, spec.shape, strict=True))
-    if spec.chunks is None:
-        moved, files = _moved(spec, spec.storage.copies), not spec.storage.in_memory
-        sorts = sum(len(p) for p in places if p is not None and files and not _is_sorted(p))
-        return replace(moved.with_storage(beside=spec.storage.beside + PLACE * sorts), shape=shape)
-    sides = tuple(
-        max(1, min(chunk, n)) if p is None else _share(len(p), _touched(p, chunk, n) if _is_sorted(p) else 1)
+    sides = spec.chunks and tuple(
+        max(1, min(chunk, n))
+        if p is None
+        else _share(len(p), _touched(p, chunk, n) if _is_sorted(p) or spec.by_parts else 1)
         for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
     )
+    if sides is None or spec.chunks is None or spec.by_parts:
+        moved, files = _moved(spec, spec.storage.copies), not spec.storage.in_memory
+        sorts = sum(len(p) for p in places if p is not None and files and not _is_sorted(p))
+        return replace(moved.with_storage(beside=spec.storage.beside + PLACE * sorts), shape=shape, chunks=sides)
     each = sum(side for p, side in zip(places, sides, strict=True) if p is not None)
     # A block of places that are not sorted may have some of each chunk.
     pieces = math.prod(
@@ -75,8 +78,8 @@ def pointed_spec(spec: ArraySpec, axes: Sequence[int], points: np.ndarray, at: i
     shape = [spec.shape[a] for a in kept]
     shape.insert(at, points.shape[1])
     order = tuple(range(len(shape)))
-    if spec.chunks is None:
-        return replace(_moved(spec, spec.storage.copies), shape=tuple(shape), order=order)
+    if spec.chunks is None or spec.by_parts:
+        return replace(_moved(spec, spec.storage.copies), shape=tuple(shape), chunks=None, order=order)
     sides = [max(1, min(spec.chunks[a], spec.shape[a])) for a in kept]
     touched, first = _touched_at(points, spec, axes), points[0]
     # Where points follow one another along their first axis, as those of a mask do, a block has them of many chunks
@@ -138,8 +141,6 @@ def decoding(view: ArraySpec, spec: ArraySpec, sides: Sequence[int], pieces: int
     """The spec of a view of a source with chunks, of which so many are decoded for a box with these sides."""
     assert spec.chunks is not None
     decoded = pieces * math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True))
-    if spec.storage.parted:
-        return view
     return view.with_storage(
         pieces=pieces * spec.storage.pieces,
         decoded=spec.storage.decoded * decoded / math.prod(sides),
@@ -200,14 +201,14 @@ def _parts(side: slice, unit: int) -> Iterator[_Run]:
 
 def _units(spec: ArraySpec, sides: Sequence[int], itemsize: int) -> Shape:
     """Sides of what is read at once: a chunk, or a box of few bytes, which has `sides` at most."""
-    if spec.chunks is not None:
+    if spec.chunks is not None and not spec.by_parts:
         return spec.chunks
     return tuple(max(1, n) for n in fit(sides, [1] * len(sides), spec.order, STRIP // itemsize))
 
 
 def _gaps(spec: ArraySpec, sides: Sequence[int]) -> list[int]:
     """How many places may be skipped along each axis before skipping pays: of chunks all is decoded anyway."""
-    if spec.chunks is not None:
+    if spec.chunks is not None and not spec.by_parts:
         return list(spec.chunks)
     nbytes, gaps = spec.dtype.itemsize, [1] * len(sides)
     for axis in reversed(spec.order):
@@ -340,7 +341,7 @@ class PointsSource(Some):
             return
         side = region[self._at]
         # Chunks are decoded once for a block. What has none is read in small boxes, whose points need little memory.
-        most = AT_ONCE if self._source.spec.chunks is None else side.stop - side.start
+        most = AT_ONCE if self._source.spec.by_parts else side.stop - side.start
         for start in range(side.start, side.stop, most):
             stop = min(side.stop, start + most)
             some = (*region[: self._at], slice(start, stop), *region[self._at + 1 :])

@@ -26,7 +26,8 @@ def windowed_spec(spec: ArraySpec, windows: Windows) -> ArraySpec:
         decoded = math.prod(min(side, n) for side, n, _ in sides)
         behind = math.prod(min(side + more, n) for side, n, more in sides)  # is read to a place of its own
         chunks = (*(max(1, min(side, n - more)) for side, n, more in sides), *windows.widths)
-        copies = (copies * decoded + behind) / max(1, math.prod(chunks))
+        if not spec.by_parts:
+            copies = (copies * decoded + behind) / max(1, math.prod(chunks))
     return replace(
         spec.with_storage(copies=copies, separate=False, codec=""),
         shape=windows.shape(spec.shape), chunks=chunks, order=(*spec.order, *windows.dims),
@@ -50,7 +51,7 @@ class WindowedSource:
         windows, spec = self._windows, self._source.spec
         outer = shape_of(region[: windows.ndim])
         sides = outer
-        if spec.chunks is None:
+        if spec.by_parts:
             units = [min(n, 1 + 4 * more) for n, more in zip(outer, windows.reach, strict=True)]
             sides = fit(outer, units, spec.order, STRIP // spec.dtype.itemsize)
         start = [side.start for side in region[: windows.ndim]]

@@ -28,7 +28,7 @@ from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores.caches import page_cache
-from chunkflow.stores.caches.decoded_chunks import PARTED, DecodedChunks
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.codecs.step import NotBuiltError, NotDirectError
 from chunkflow.stores.failures import blamed, translated, unread, unwritten
@@ -246,7 +246,6 @@ def _spec(
             copies=3.0 if found is None else found.chain.copies,
             raw=found is not None and not found.chain.steps,
             separate=isinstance(found, Chunks) and found.separate,
-            parted=isinstance(found, Chunks) and found.separate and found.chain.nbytes >= PARTED,
             kept=isinstance(found, Chunks) and bool(found.chain.steps),
         ),
     )
@@ -291,6 +290,8 @@ class ZarrSource(Unviewed):
         self.stored_chunks = spec.chunks
         """See `chunkflow.stores.protocol.stored_chunks_of`."""
         self.gaps = self._direct.gaps if self._direct is not None else Gaps()
+        if isinstance(self._direct, Chunks) and self._direct.by_parts:
+            spec = spec.with_storage(parted=True, copies=0.0)
         if isinstance(self._direct, Chunks) and self._direct.parted:
             spec = replace(spec, chunks=None)  # any part of a file can be read by itself
         self.spec = spec

@@ -101,6 +101,11 @@ class Chunks(KeyedObjects):
         """Whether plans can ignore chunks: any part of one can be read by itself."""
         return self.separate and is_large(self.chain.nbytes)
 
+    @property
+    def by_parts(self) -> bool:
+        """Whether of a chunk that is cut only the wanted part is read, and no more is held."""
+        return self.separate and self.chain.nbytes >= PARTED
+
     def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> ChunkFiles | None:
         """See `chunkflow.stores.protocol.Separate`. With `parts` a piece may be a part of a chunk."""
         if self.chain.steps or not isinstance(self.objects, Folder):
@@ -127,7 +132,7 @@ class Chunks(KeyedObjects):
         name = self.key(index)
         try:
             with named(f"chunk {name}"):
-                if self.separate and self.chain.nbytes >= PARTED and shape_of(inner) != self.sides:
+                if self.by_parts and self.chain.place_of(inner, target) is None:
                     self._read_part(name, inner, target)
                 elif self.lately is not None and is_part(index, inner, self.sides, self.extents):
                     target[...] = part(self.lately.get((id(self), *index), partial(self._whole, name)), inner)
