@@ -164,7 +164,7 @@ class ComposedSource(Unviewed):
 def _storage(spec: ArraySpec, parts: Sequence[ArraySpec]) -> Storage:
     """How what is composed of such arrays is kept: as the one that takes most to be read."""
     chunked = [part for part in parts if part.chunks is not None]
-    found = Storage(beside=max(part.storage.beside for part in parts))
+    found = Storage(beside=max(part.storage.beside + STRIP * _by_strips(part, spec.dtype) for part in parts))
     if spec.chunks is None or not chunked:
         return found
     raw = all(part.storage.raw for part in chunked)
@@ -214,10 +214,11 @@ def _read(source: Source, region: Region, place: np.ndarray) -> None:
         source.read(region, place)
     elif (found := source.view(region)) is not None:
         np.copyto(place, found, casting="unsafe")
-    elif source.spec.storage.parted or run_of(source, region) is not None:  # nothing is decoded, nobody asked, anew
+    elif _by_strips(source.spec, place.dtype) or run_of(source, region) is not None:
+        # No chunk is decoded, nobody asked, once for each strip.
         strip = np.empty(STRIP // dtype.itemsize, dtype)
         start = [side.start for side in region]
-        for box in _strips(place, order):
+        for box in _strips(place, order, max(dtype.itemsize, place.itemsize)):
             shape = permuted(shape_of(box), order)
             found = strip[: math.prod(shape)].reshape(shape).transpose(np.argsort(order))
             source.read(shift(box, start), found)
@@ -232,6 +233,11 @@ def _read(source: Source, region: Region, place: np.ndarray) -> None:
         found = place.view(np.dtype(one))["found"]  # type: ignore[call-overload]
         source.read(region, found)
         _copy(found, place)
+
+
+def _by_strips(spec: ArraySpec, dtype: np.dtype) -> bool:
+    """Whether an array of parted chunks, whose elements become narrower, is read some at a time."""
+    return spec.storage.parted and spec.dtype.itemsize > dtype.itemsize
 
 
 def _spread(place: np.ndarray, axis: int, times: int, skip: int) -> None:
@@ -255,13 +261,13 @@ def _copy(found: np.ndarray, place: np.ndarray) -> None:
     By strips: where NumPy can't tell whether the two overlap, it copies what it is given first.
     """
     found = np.broadcast_to(found, place.shape)
-    for box in _strips(place, memory_order(place.shape, place.strides)):
+    for box in _strips(place, memory_order(place.shape, place.strides), place.itemsize):
         np.copyto(part(place, box), part(found, box), casting="unsafe")
 
 
-def _strips(place: np.ndarray, order: Sequence[int]) -> Iterator[Region]:
-    """Boxes of at most `STRIP` bytes that cover a place. The last axis of `order` grows first."""
-    sides = fit(place.shape, [1] * place.ndim, order, STRIP // place.itemsize)
+def _strips(place: np.ndarray, order: Sequence[int], itemsize: int) -> Iterator[Region]:
+    """Boxes of at most `STRIP` bytes, of so many an element, that cover a place. The last axis of `order` grows first."""
+    sides = fit(place.shape, [1] * place.ndim, order, STRIP // itemsize)
     return regions(place.shape, sides)
 
 
