@@ -266,7 +266,7 @@ def _copy(found: np.ndarray, place: np.ndarray) -> None:
 
 
 def _strips(place: np.ndarray, order: Sequence[int], itemsize: int) -> Iterator[Region]:
-    """Boxes of at most `STRIP` bytes, of so many an element, that cover a place. The last axis of `order` grows first."""
+    """Boxes that cover a place, of at most `STRIP` bytes in all elements. The last axis of `order` grows first."""
     sides = fit(place.shape, [1] * place.ndim, order, STRIP // itemsize)
     return regions(place.shape, sides)
 

@@ -16,9 +16,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.new_array import StoredLabels, labels_of
 from chunkflow.stores.protocol import Source, boxes_of, keep_chunks, run_of, seen_of
 from chunkflow.stores.strides import part, run_in_memory
-
-STRIP = 64 << 10
-"""Bytes that are read at once if only some of the elements are wanted."""
+from chunkflow.stores.views.spans import STRIP, strip_bytes
 
 
 def sliced_spec(spec: ArraySpec, cuts: Sequence[AxisSlice]) -> ArraySpec:
@@ -28,10 +26,11 @@ def sliced_spec(spec: ArraySpec, cuts: Sequence[AxisSlice]) -> ArraySpec:
         return replace(spec, shape=shape)
     sides = list(zip(spec.chunks, cuts, strict=True))
     chunks = tuple(max(1, min(chunk // abs(step), max(n, 1))) for chunk, (_, n, step) in sides)
-    if spec.by_parts:
-        return replace(spec.with_storage(separate=False), shape=shape, chunks=chunks)
-    # A chunk is decoded whole, and read to a place of its own if only some of its elements are wanted.
+    # What is read has a place of its own if only some of the elements are wanted. A chunk is decoded whole.
     apart = any(abs(step) > 1 for _, _, step in cuts)
+    if spec.by_parts:
+        copies = spec.storage.copies + apart
+        return replace(spec.with_storage(copies=copies, separate=False), shape=shape, chunks=chunks)
     share = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True)) / math.prod(chunks)
     copies = (spec.storage.copies + apart) * max(share, 1.0)
     return replace(spec.with_storage(copies=copies, separate=False), shape=shape, chunks=chunks)
@@ -71,7 +70,7 @@ class SlicedSource:
         if found is not None:
             out[...] = part(found, picks)
             return
-        for piece in regions(out.shape, self._strip(out.shape)):
+        for piece in regions(out.shape, self._strip(out)):
             behind, picks = self._behind(shift(piece, [side.start for side in region]))
             strip = np.empty(shape_of(behind), self.spec.dtype)
             self._source.read(behind, strip)
@@ -99,12 +98,19 @@ class SlicedSource:
         found = seen_of(self._source, behind)
         return None if found is None else part(found, picks)
 
-    def _strip(self, shape: Shape) -> Shape:
-        """Sides of what is read at a time, unwanted elements included: a chunk, or a box too small to count."""
+    def _strip(self, out: np.ndarray) -> Shape:
+        """Sides of what is read at a time, unwanted elements included: a chunk, or a box without large gaps."""
         if self.spec.chunks is not None and not self.spec.by_parts:
             return self.spec.chunks
-        room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
-        return fit(shape, (1,) * len(shape), self.spec.order, room)
+        longest, each, behind = list(out.shape), self.spec.dtype.itemsize, self.spec.dtype.itemsize
+        for axis in reversed(self.spec.order):
+            step = abs(self._cuts[axis][2])
+            if (step - 1) * behind > STRIP:
+                longest[axis] = 1
+            else:
+                each *= step
+            behind *= step * out.shape[axis]
+        return fit(longest, (1,) * out.ndim, self.spec.order, strip_bytes(self.spec, out.nbytes) // each)
 
     def labels(self) -> StoredLabels:
         """Names of the dimensions, which are the source's."""

@@ -1,14 +1,34 @@
-"""Runs of a chunked source that are read together: each alone would decode their chunk again."""
+"""How much of a source is read at once: of a chunked one each run alone would decode the chunk again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from chunkflow.core.spec import ArraySpec
+
 P = TypeVar("P")
 
 MOST_RUNS = 1 << 10
 """Runs that are read together at most: they are listed."""
+
+STRIP = 64 << 10
+"""Bytes that are read at once of an array without chunks, if only some of the elements are wanted."""
+
+MOST = 1 << 20
+"""Bytes that are read at once of chunks of which parts are read by themselves: each time a file is opened."""
+
+
+def strip_bytes(spec: ArraySpec, wanted: int) -> int:
+    """Bytes that are read at once, for so many wanted ones, of an array that is read by parts.
+
+    >>> from dataclasses import replace
+    >>> import numpy as np
+    >>> chunked = ArraySpec("x", (9, 9), np.dtype("f4"), (3, 3))
+    >>> strip_bytes(chunked, 200_000), strip_bytes(replace(chunked, chunks=None), 200_000)
+    (200000, 65536)
+    """
+    return STRIP if spec.chunks is None else max(STRIP, min(wanted, MOST))
 
 
 def spans(runs: Iterable[tuple[slice, P]], most: int) -> Iterator[tuple[slice, list[tuple[slice, P]]]]:

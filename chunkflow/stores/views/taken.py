@@ -19,11 +19,9 @@ from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, lasting_view
 from chunkflow.stores.strides import part, rows, swapped
+from chunkflow.stores.views.spans import STRIP, strip_bytes
 from chunkflow.system.host import cores
 from chunkflow.system.thread_pool import in_threads
-
-STRIP = 64 << 10
-"""Bytes that are moved at once where there are no chunks."""
 
 GAP = 16 << 10
 """Bytes between two wanted elements of a file that are read rather than skipped."""
@@ -58,7 +56,7 @@ def taken_spec(spec: ArraySpec, places: Places) -> ArraySpec:
         for p, chunk, n in zip(places, spec.chunks, spec.shape, strict=True)
     )
     if sides is None or spec.chunks is None or spec.by_parts:
-        moved, files = _moved(spec, spec.storage.copies), not spec.storage.in_memory
+        moved, files = _moved(spec, spec.storage.copies + 1), not spec.storage.in_memory
         sorts = sum(len(p) for p in places if p is not None and files and not _is_sorted(p))
         return replace(moved.with_storage(beside=spec.storage.beside + PLACE * sorts), shape=shape, chunks=sides)
     each = sum(side for p, side in zip(places, sides, strict=True) if p is not None)
@@ -199,11 +197,11 @@ def _parts(side: slice, unit: int) -> Iterator[_Run]:
         start = stop
 
 
-def _units(spec: ArraySpec, sides: Sequence[int], itemsize: int) -> Shape:
-    """Sides of what is read at once: a chunk, or a box of few bytes, which has `sides` at most."""
+def _units(spec: ArraySpec, sides: Sequence[int], most: int = STRIP) -> Shape:
+    """Sides of what is read at once: a chunk, or a box of at most so many bytes, which has `sides` at most."""
     if spec.chunks is not None and not spec.by_parts:
         return spec.chunks
-    return tuple(max(1, n) for n in fit(sides, [1] * len(sides), spec.order, STRIP // itemsize))
+    return tuple(max(1, n) for n in fit(sides, [1] * len(sides), spec.order, most // spec.dtype.itemsize))
 
 
 def _gaps(spec: ArraySpec, sides: Sequence[int]) -> list[int]:
@@ -313,9 +311,8 @@ class TakenSource(Some):
             for p, side in zip(self._places, region, strict=True)
         ]
         each: list[Iterator[_Run]] = []
-        for p, side, unit, gap in zip(
-            self._places, region, _units(spec, sides, spec.dtype.itemsize), _gaps(spec, sides), strict=True
-        ):
+        units = _units(spec, sides, strip_bytes(spec, out.nbytes))
+        for p, side, unit, gap in zip(self._places, region, units, _gaps(spec, sides), strict=True):
             each.append(_parts(side, unit) if p is None else _runs(p[side], unit, gap))
         for runs in itertools.product(*each):
             box = tuple(slice(run.start, run.stop) for run in runs)
@@ -366,7 +363,7 @@ class PointsSource(Some):
             sides[axis] = side.stop - side.start
         for axis, own in zip(axes, points, strict=True):
             sides[axis] = int(np.ptp(own)) + 1
-        units = _units(spec, sides, spec.dtype.itemsize)
+        units = _units(spec, sides)
         boxes = np.zeros(points.shape[1], np.int64)
         for axis, own in zip(axes, points, strict=True):
             boxes *= -(-spec.shape[axis] // units[axis])

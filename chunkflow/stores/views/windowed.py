@@ -13,9 +13,7 @@ from chunkflow.core.windows import Windows, strided
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, keep_chunks
-
-STRIP = 64 << 10
-"""Bytes of the array that are read at once, beside the elements that a window has more."""
+from chunkflow.stores.views.spans import strip_bytes
 
 
 def windowed_spec(spec: ArraySpec, windows: Windows) -> ArraySpec:
@@ -26,8 +24,7 @@ def windowed_spec(spec: ArraySpec, windows: Windows) -> ArraySpec:
         decoded = math.prod(min(side, n) for side, n, _ in sides)
         behind = math.prod(min(side + more, n) for side, n, more in sides)  # is read to a place of its own
         chunks = (*(max(1, min(side, n - more)) for side, n, more in sides), *windows.widths)
-        if not spec.by_parts:
-            copies = (copies * decoded + behind) / max(1, math.prod(chunks))
+        copies = copies + 1 if spec.by_parts else (copies * decoded + behind) / max(1, math.prod(chunks))
     return replace(
         spec.with_storage(copies=copies, separate=False, codec=""),
         shape=windows.shape(spec.shape), chunks=chunks, order=(*spec.order, *windows.dims),
@@ -53,7 +50,7 @@ class WindowedSource:
         sides = outer
         if spec.by_parts:
             units = [min(n, 1 + 4 * more) for n, more in zip(outer, windows.reach, strict=True)]
-            sides = fit(outer, units, spec.order, STRIP // spec.dtype.itemsize)
+            sides = fit(outer, units, spec.order, strip_bytes(spec, out.nbytes) // spec.dtype.itemsize)
         start = [side.start for side in region[: windows.ndim]]
         for box in regions(outer, sides):
             some = (*shift(box, start), *region[windows.ndim :])

@@ -147,3 +147,11 @@ def test_compiled_loops_fill_boxes_from_one_row(dtype: str) -> None:
         run = run_of(source, box)
         assert run is not None
         np.testing.assert_array_equal(moved_by(run, source.spec.dtype, shape_of(region)), expected[region])
+
+
+def test_elements_of_files_become_narrower_by_strips(tmp_path: Path) -> None:
+    """Of a block in which a strip has more of the narrow elements than of the file's."""
+    x = np.random.default_rng(0).random((24, 128, 128), "f4")
+    np.save(tmp_path / "x.npy", x)
+    stack = np.stack([cf.open(tmp_path / "x.npy")] * 2, dtype="f2", casting="unsafe")
+    np.testing.assert_array_equal(stack.compute(budget="4MB", device="cpu"), np.stack([x, x]).astype("f2"))

@@ -129,6 +129,33 @@ def test_no_more_is_read_than_is_planned(kind: str, view: str, tmp_path: Path, m
     assert 0.9 * plan.bytes_in < sum(read) <= plan.bytes_in == found.nbytes
 
 
+def test_what_steps_skip_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, x = stored("hdf5", tmp_path, 0)
+    read, preadv = [], os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: read.append(found := preadv(*args)) or found)
+    got = cf.open(path)[::-7].mean(axis=(1, 2)).compute(budget=BUDGET, device="cpu")
+    np.testing.assert_allclose(got, x[::-7].mean(axis=(1, 2)), rtol=1e-5)
+    assert sum(read) == x[::-7].nbytes
+
+
+def test_what_xarray_decodes_is_read_by_parts(tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray")
+    x = np.random.default_rng(0).integers(1, 999, (128, 64, 64)).astype("i2")  # without the fill value
+    folder = zarr.create_group(tmp_path / "g.zarr", zarr_format=2)
+    packed = folder.create_array("u", shape=x.shape, chunks=x.shape, dtype="i2", compressors=None)
+    packed[...] = x
+    packed.attrs.update({"_ARRAY_DIMENSIONS": ["t", "y", "x"], "scale_factor": 0.5})
+    with xr.open_dataset(tmp_path / "g.zarr", engine="zarr", chunks=None, consolidated=False) as dataset:
+        plan = cf.explain(cf.mean, dataset.u, axis=(1, 2), budget="700kB", device="cpu")
+        spec = plan.operands[0]
+        assert spec.by_parts
+        assert not spec.storage.raw, "it is decoded all the same"
+        assert spec.storage.copies == 2 / spec.dtype.itemsize, "what is stored is held beside"
+        assert plan.traffic.decode == plan.bytes_in == spec.nbytes
+        got = cf.mean(dataset.u, axis=(1, 2), budget="700kB", device="cpu")
+    np.testing.assert_allclose(np.asarray(got), 0.5 * x.mean(axis=(1, 2)), rtol=1e-5)
+
+
 def test_a_pattern_of_files_is_read_by_parts(tmp_path: Path) -> None:
     each = [stored("hdf5", tmp_path, number)[1] for number in range(2)]
     for name, x in (("x_*", np.stack(each)), ("x_1*", each[1][None])):
