@@ -44,8 +44,8 @@ from chunkflow.system.context import run_variable
 
 _DONE, _BETWEEN, _READ = ".done", "between-", ".read"
 _CALL = "the call"
-_LIMIT = "limit"
-"""What a call had of its budget, in which a later one makes the same passes."""
+_LIMIT, _BUDGET = "limit", "budget="
+"""What a call had of its budget, in which a later one makes the same passes; and the budget that it was given."""
 
 
 @dataclass
@@ -71,8 +71,10 @@ class Passes:
     _places: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def open(cls, targets: Sequence[Any], call: Mapping[str, str], limit: Callable[[], int]) -> Passes:
-        """Take up what an earlier call left, or begin.
+    def open(
+        cls, targets: Sequence[Any], call: Mapping[str, str], limit: Callable[[], int], *, fixed: bool = True
+    ) -> Passes:
+        """Take up what an earlier call left, or begin; in another budget, too, unless it is `fixed`.
 
         Raises
         ------
@@ -96,7 +98,10 @@ class Passes:
                 if known is not None and known.get(BOOT) != call[BOOT]:
                     known = None  # not all may have come to the disk
                 if known is not None:
-                    compare({k: v for k, v in known.items() if k != _LIMIT}, call, output)
+                    roomy = not fixed and limit() >= int(known[_LIMIT])  # the passes fit this budget, too
+                    apart = {_LIMIT, _BUDGET} if roomy else {_LIMIT}
+                    then, now = ({k: v for k, v in of.items() if k not in apart} for of in (known, call))
+                    compare(then, now, output)
                 elif claim.is_left:
                     claim.end()
                     claim = _claim(output)
@@ -363,7 +368,7 @@ def _is_there(target: Any) -> bool:
 def going_on(targets: Sequence[Target], call: Mapping[str, str], budget: Any, device: Device) -> Iterator[Any]:
     """A context for all passes of a call. It gives the budget for them: a share of what is free is fixed for good."""
     fixed = isinstance(budget, Budget)
-    passes = Passes.open(targets, call, lambda: bytes_left(budget, device))
+    passes = Passes.open(targets, call, lambda: bytes_left(budget, device), fixed=fixed)
     before = _current.set(passes)
     try:
         with identity.going_on(passes.read):
@@ -388,6 +393,6 @@ def call_of_passes(
         **arrays,
         **{f"output {i}": target.name for i, target in enumerate(targets)},
         **said_of(targets),
-        "budget=": str(limit),
+        _BUDGET: str(limit),
         BOOT: resume.boot(),
     }

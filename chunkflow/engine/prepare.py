@@ -42,7 +42,7 @@ from chunkflow.engine.outputs import (
     without_chunks,
 )
 from chunkflow.engine.passes import current
-from chunkflow.engine.resume import call_of, check_resume, said_of
+from chunkflow.engine.resume import LIMIT, call_of, check_resume, limit_of_left, said_of
 from chunkflow.engine.trial import Trial, frugal_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
@@ -148,7 +148,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         leased, device = opened.lease, opened.device
         if stated.declared.kernel is not None:
             stack.enter_context(leased.budget.turn())
-        pool, limit = leased.pool, leased.left
+        pool, limit = leased.pool, limit_of_left(options.resume and current() is None, stated.targets, leased.left)
         if stated.declared.kernel is None:
             run = _plan_loop(opened, stated, pool, limit)
             stack.enter_context(leased.budget.reserved(device, run.plan.memory.total - device.reserve))
@@ -307,6 +307,7 @@ def _plan(
         call = {
             **call_of(declared.kernel, nest, opened.sources, plan, device, options.name),
             **said_of(targets),
+            LIMIT: str(limit),
         }
     return Prepared(
         plan,

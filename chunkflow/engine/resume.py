@@ -46,6 +46,9 @@ Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
 
 BOOT, _HIDDEN, _ARRAY = "the system's start", "what is hidden", "array "
 
+LIMIT = "what its plan had of the budget"
+"""A call that goes on has the same plan, in a budget that has room for it."""
+
 
 def check_resume(resume: bool, targets: Sequence[Target]) -> None:
     """Check that a run that writes to these targets can be gone on with, if that is asked for.
@@ -61,6 +64,13 @@ def check_resume(resume: bool, targets: Sequence[Target]) -> None:
             f"resume={resume!r} with {found}: only a run that writes to new paths can be resumed; give out= the path "
             "of a .npy file, of a zarr array or of an HDF5 dataset, or the URL of a zarr array"
         )
+
+
+def limit_of_left(resume: bool, targets: Sequence[Target], limit: int) -> int:
+    """What a plan may take: as much as that of the run that is left, whose blocks are kept, if it is allowed."""
+    if not resume or not targets or not hasattr(targets[0], "claimed"):  # at URLs claims are read once they are taken
+        return limit
+    return min(limit, int((_left(targets[0]) or {}).get(LIMIT, limit)))
 
 
 _ARGUMENTS = "its arguments"
@@ -452,7 +462,7 @@ def compare(known: Mapping[str, str], call: Mapping[str, str], output: str) -> N
 
 def differences(known: Mapping[str, str], call: Mapping[str, str]) -> str:
     """How two calls differ, in words; empty if they do not."""
-    return "; ".join(filter(None, (_difference(what, known, call) for what in {**known, **call})))
+    return "; ".join(filter(None, (_difference(what, known, call) for what in {**known, **call} if what != LIMIT)))
 
 
 def _difference(what: str, known: Mapping[str, str], call: Mapping[str, str]) -> str:
