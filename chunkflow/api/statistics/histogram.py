@@ -249,7 +249,7 @@ def bincount(
     A first pass finds the largest one, unless the integers have at most 16 bits and no sign. If the budget holds fewer
     counts than there are, they are made in several passes, each of which skips the integers that there are none of.
     Where integers are few and large, or negative, `chunkflow.unique` with ``return_counts=True`` counts those that
-    there are.
+    there are. The largest one tells the length of the result, so that expressions are counted at once, too.
 
     Parameters
     ----------
