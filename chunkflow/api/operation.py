@@ -37,7 +37,7 @@ from chunkflow.core.spec import ArraySpec as ArraySpec
 from chunkflow.core.spelling import check_keywords, meant, misspelt
 from chunkflow.core.units import written
 from chunkflow.engine import dry_run
-from chunkflow.engine.batches import run_batches
+from chunkflow.engine.batches import planned_batches, run_batches
 from chunkflow.engine.completion import PendingOutput
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.observe.progress import watching as watching
@@ -51,7 +51,7 @@ from chunkflow.engine.run import launched
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.evaluate import op_node as op_node
-from chunkflow.graph.live import pass_of_request, reads_live, refuse_several, sampled
+from chunkflow.graph.live import pass_of_request, reads_live, refuse_several
 from chunkflow.graph.nodes import (
     Lazy,
     MultiPassNode,
@@ -428,12 +428,12 @@ def execute(request: Request) -> Any:
         node = op_node(request, "result")
         with ExitStack() as stack:
             result = Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
-    elif not dry_run.is_dry() and (live := pass_of_request(request)) is not None:
+    elif (live := pass_of_request(request)) is not None:
         with interrupts.deferred():
             found = run_batches(live, request.options, watch)
         result = found.results if found.is_tuple else found.results[0]
     else:
-        with interrupts.deferred(), prepared(request.declare, sampled(request.arrays), request.options) as run:
+        with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
             results = launched(run, watch)
         result = results if run.is_tuple else results[0]
     if request.finish is None:
@@ -530,7 +530,13 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 def plan_of_request(request: Request) -> Plan:
     """Plan of a single pass, with the seconds that are expected of it."""
-    with interrupts.deferred(), prepared(request.declare, sampled(request.arrays), request.options) as run:
+    live = pass_of_request(request)
+    made = (
+        prepared(request.declare, request.arrays, request.options)
+        if live is None
+        else planned_batches(live, request.options)
+    )
+    with interrupts.deferred(), made as run:
         dry_run.note(run.plan)
         return forecast(run)
 

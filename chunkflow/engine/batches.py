@@ -8,7 +8,8 @@ rows between the runs, so it is never further ahead than a batch and a slab.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -17,17 +18,20 @@ import numpy as np
 
 from chunkflow import devices
 from chunkflow.core import chunking, grid
+from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.engine.completion import Complete, completed
-from chunkflow.engine.growing import BatchedOutput, GrowingOutput, WholeOutput, growing
+from chunkflow.engine.dry_run import is_dry, note, stand_ins
+from chunkflow.engine.growing import BatchedOutput, GrowingOutput, PlannedTarget, WholeOutput, growing
 from chunkflow.engine.options import Options
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import CollectingKernel, Ranges, part_of
@@ -89,36 +93,30 @@ class _Grown(NamedTuple):
 
 
 def run_batches(this: LivePass, options: Options, watch: Trace) -> LiveResults:
-    """Make the one pass over a live source. What is wrong with arguments is said before a slab is taken."""
+    """Make the one pass over a live source. What is wrong with arguments is said before a slab is taken.
+
+    In a dry run all batches are planned as one, with what is in memory beside it.
+    """
     live = this.live
+    if is_dry():
+        sized = _sized(this, options)
+        if live.length is None and sized.batches.planned is not None:
+            note(sized.batches.planned)
+            run = sized.run
+            return LiveResults(stand_ins(run.plan.outputs), run.is_tuple, run.plan.outputs, run.dtypes)
+        with sized.whole() as run:
+            return LiveResults(launched(run, watch), run.is_tuple, run.plan.outputs, run.dtypes)
     live.check_unread()
     if options.resume:
         raise ArgumentError(
             "resume=True: a live source gives its slabs once, and a later call finds none to go on with"
         )
-    device = devices.resolve(options.device)
-    limit = bytes_left(options.budget, device)
-    rows = max(1, min(limit // SHARE, LONGEST) // live.row_bytes)
-    rows = rows if live.batch is None else min(rows, live.batch)
-    sample = live.sample(live.spec.shape[0], rows)
-    planned = replace(options, out=None) if live.length is None else options
-    declare, arrays = this.filled(sample)
-
-    def batched(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        declared = declare(specs, args)
-        _axis(declared.nest, declared.kernel, this.operand)  # before a plan, whose budget all rows may not fit
-        return declared
-
-    with prepared(batched, arrays, planned) as run:
-        axis = _axis(run.plan.op, run.kernel, this.operand)
-        kept = rows * live.row_bytes + _combined_bytes(run.plan, axis)
-    with device.keeping(kept), prepared(batched, arrays, planned) as run:
-        pass
+    sized = _sized(this, options)
+    batches, rows, unit, run = sized.batches, sized.rows, sized.unit, sized.run
     is_empty = not math.prod(live.spec.shape)
-    batches = _Batches(this, replace(options, budget=_fixed(options.budget, limit)), watch, run, axis, device, kept)
+    batches.watch = watch
     if not is_empty:
-        batches.open(rows)
-    rows, unit = batches.rows(rows)
+        batches.open()
     live.begin()
     try:
         taken = live.take(rows, unit)
@@ -135,6 +133,92 @@ def run_batches(this: LivePass, options: Options, watch: Trace) -> LiveResults:
         live.close()
 
 
+@contextmanager
+def planned_batches(this: LivePass, options: Options) -> Iterator[Prepared]:
+    """The prepared run of all batches as one, for its plan; of an unknown length, that of one batch."""
+    sized = _sized(this, options)
+    if this.live.length is not None:
+        with sized.whole() as run:
+            yield run
+        return
+    declare, arrays = this.filled(this.live.sample(sized.rows, sized.rows))
+    with sized.device.keeping(sized.batches.kept), prepared(declare, arrays, replace(options, out=None)) as run:
+        yield replace(run, plan=replace(run.plan, batch=sized.rows))
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """How many rows a batch has at most, what they are a multiple of, and the plan of all batches as one."""
+
+    rows: int
+    unit: int
+    run: Prepared
+    batches: _Batches
+    device: Device
+    prepare: Callable[[], AbstractContextManager[Prepared]]
+
+    @contextmanager
+    def whole(self) -> Iterator[Prepared]:
+        """The prepared run of all batches as one, beside what is kept in memory."""
+        with self.device.keeping(self.batches.kept), self.prepare() as run:
+            yield run
+
+
+def _sized(this: LivePass, options: Options) -> _Sized:
+    """The batches of a pass: as long as they may be, or as the budget has room for.
+
+    So a larger budget never refuses what a smaller one takes, for its batches are longer.
+
+    Raises
+    ------
+    BudgetError
+        The shortest batch does not fit.
+    """
+    live = this.live
+    limit = bytes_left(options.budget, devices.resolve(options.device))
+    rows = max(1, min(limit // SHARE, LONGEST) // live.row_bytes)
+    rows = rows if live.batch is None else min(rows, live.batch)
+    while True:
+        try:
+            return _sized_for(this, options, limit, rows)
+        except BudgetError as error:
+            if rows == 1:
+                error.add_note(
+                    f"chunkflow: a batch of the live source has one row at least, of {format_bytes(live.row_bytes)}; "
+                    "it and what reductions along the first axis have found are in memory beside the blocks"
+                )
+                raise
+            rows //= 2
+
+
+def _sized_for(this: LivePass, options: Options, limit: int, most: int) -> _Sized:
+    """Batches of so many rows at most, unless the function's blocks have more."""
+    live, device = this.live, devices.resolve(options.device)
+    planned = replace(options, out=None) if live.length is None else options
+    declare, arrays = this.filled(live.sample(live.spec.shape[0], most))
+
+    def batched(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        declared = declare(specs, args)
+        _axis(declared.nest, declared.kernel, this.operand)  # before a plan, whose budget all rows may not fit
+        return declared
+
+    def prepare() -> AbstractContextManager[Prepared]:
+        return prepared(batched, arrays, planned)
+
+    with prepare() as run:
+        axis = _axis(run.plan.op, run.kernel, this.operand)
+    batches = _Batches(this, replace(options, budget=_fixed(options.budget, limit)), run, axis, device)
+    if math.prod(live.spec.shape):
+        batches.describe(most)
+    rows, unit = batches.rows(most)
+    batches.kept = rows * live.row_bytes + _combined_bytes(run.plan, axis)
+    with device.keeping(batches.kept), prepare() as run:
+        pass
+    if math.prod(live.spec.shape):
+        batches.plan(run, rows)
+    return _Sized(rows, unit, run, batches, device, prepare)
+
+
 def _fixed(budget: Any, limit: int) -> Any:
     """The budget of each batch: a share of what is free is the same for all of them."""
     return budget if isinstance(budget, Budget) else limit
@@ -143,13 +227,19 @@ def _fixed(budget: Any, limit: int) -> Any:
 class _Batches:
     """The batches of one pass, and what they gave so far."""
 
-    def __init__(
-        self, this: LivePass, options: Options, watch: Trace, run: Prepared, axis: int, device: Device, kept: int
-    ) -> None:
-        self._this, self._options, self._watch, self._axis, self._device = this, options, watch, axis, device
+    kept = 0
+    """Bytes of a batch's rows, and of what the batches gave so far."""
+
+    planned: Plan | None = None
+    """The plan of a batch."""
+
+    watch: Trace
+
+    def __init__(self, this: LivePass, options: Options, run: Prepared, axis: int, device: Device) -> None:
+        self._this, self._options, self._axis, self._device = this, options, axis, device
         self._op, self._targets, self._is_tuple = run.plan.op, run.targets, run.is_tuple
         self._specs = list(run.plan.outputs)
-        self._kept, self._block = kept, run.plan.block
+        self._block: Shape | None = None
         self._folds = {i: part.kept for i, part in enumerate(self._op.parts) if axis in part.folded}
         self._combined = [number for i in self._folds for number in self._op.parts[i].numbers]
         self._grown = {i: _grown(self._op, i, axis) for i in range(len(self._specs)) if i not in self._combined}
@@ -169,14 +259,16 @@ class _Batches:
             [] if self._options.chunks is None else chunking.lengths(self._options.chunks, len(self._specs[0].shape))
         )
         blocks: list[int] = []
+        least: list[int] = []  # of chunks that are asked for, one of which would be written twice
         chunks: list[int] = []
         for number, (dimension, along) in self._grown.items():
-            asked = (self._asked(number), chunks)
+            asked = (self._asked(number), least)
             for sides, units in ((lengths, blocks), asked, (self._specs[number].chunks, chunks)):
                 if sides and isinstance(side := sides[dimension], int):
                     units.append((Fraction(side) / along.ratio).numerator)
+        most = max([most, *least])
         unit = math.lcm(*blocks)
-        for rows in chunks:  # of several outputs, whose chunks may have no common multiple that is short
+        for rows in (*least, *chunks):  # of several outputs, whose chunks may have no common multiple that is short
             unit = both if (both := math.lcm(unit, rows)) <= most else unit
         return max(unit, most // unit * unit), unit
 
@@ -197,17 +289,22 @@ class _Batches:
 
     # -- Where results go ------------------------------------------------------------------------------------
 
-    def open(self, rows: int) -> None:
-        """Open outputs of known length, and check the others, which grow by batches of so many rows."""
-        options, known = self._options, self._this.live.length is not None
-        if known:
-            try:
-                for target, spec in zip(self._targets, self._specs, strict=True):
-                    self._made.sinks.append(target.open(spec))
-            except BaseException:
-                self._made.failed()
-                raise
-            self._outputs = {i: WholeOutput(self._made.sinks[i]) for i in self._grown}
+    def open(self) -> None:
+        """Open outputs of known length."""
+        if self._this.live.length is None:
+            return
+        try:
+            for target, spec in zip(self._targets, self._specs, strict=True):
+                self._made.sinks.append(target.open(spec))
+        except BaseException:
+            self._made.failed()
+            raise
+        self._outputs = {i: WholeOutput(self._made.sinks[i]) for i in self._grown}
+
+    def describe(self, rows: int) -> None:
+        """Check outputs of unknown length, which grow by batches of so many rows."""
+        options = self._options
+        if self._this.live.length is not None:
             return
         outs = options.out if isinstance(options.out, tuple) else (options.out,) * (1 if options.out is not None else 0)
         number = len(self._specs)
@@ -239,16 +336,10 @@ class _Batches:
         stop = start + len(taken)
         whole = (stop if live.length is None else live.length, *taken.shape[1:])
         held = Held(taken, (slice(start, stop), *grid.whole(taken.shape[1:])), whole)
-        declare, arrays = self._this.filled(held)
         found: dict[tuple[int, Ranges], Any] = {}
-
-        def part(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-            self._last = declare(specs, args)
-            return self._part(self._last, slice(start, stop), found)
-
-        with self._device.keeping(self._kept), prepared(part, arrays, self._part_options(start, stop)) as ready:
+        with self._prepared(held, self._part_options(start, stop), slice(start, stop), found) as ready:
             found.clear()  # of the trial call
-            results = launched(ready, self._watch)
+            results = launched(ready, self.watch)
         assert self._last is not None
         assert self._last.kernel is not None
         for place, value in found.items():
@@ -260,6 +351,38 @@ class _Batches:
             output.landed(results[number])
         self._start = stop
 
+    @contextmanager
+    def _prepared(
+        self, held: Any, options: Options, rows: slice, found: dict[tuple[int, Ranges], Any]
+    ) -> Iterator[Prepared]:
+        """The prepared run of these rows, which are `held` in the live source's place."""
+        declare, arrays = self._this.filled(held)
+
+        def part(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+            self._last = declare(specs, args)
+            return self._part(self._last, rows, found)
+
+        with self._device.keeping(self.kept), prepared(part, arrays, options) as ready:
+            yield ready
+
+    def plan(self, whole: Prepared, rows: int) -> None:
+        """Plan a batch of so many rows, and one of a single row, as the last may be, of the `whole` pass.
+
+        All batches cut the folds' results as the first of these does.
+        """
+        live = self._this.live
+        length = rows if live.length is None else live.length
+        for number in dict.fromkeys((min(rows, length), *self._last_rows(length, rows))):
+            outs = self._part_options(0, number, planned=whole.plan.outputs)
+            with self._prepared(live.sample(length, number, lies=True), outs, slice(0, number), {}) as ready:
+                if self._block is None:
+                    self._block, self.planned = ready.plan.block, replace(ready.plan, batch=number)
+
+    def _last_rows(self, length: int, rows: int) -> list[int]:
+        """Rows of a last batch that may need more room than the others: of one row, whose blocks are never combined."""
+        is_whole = all((1 / along.ratio).numerator == 1 for _, along in self._grown.values())
+        return [1] if self._folds and is_whole else []
+
     def _part(self, declared: Declared, rows: slice, found: dict[tuple[int, Ranges], Any]) -> Declared:
         """The part of the pass that has these rows; each fold leaves its values in `found`."""
         nest, kernel = declared.nest, declared.kernel
@@ -268,17 +391,23 @@ class _Batches:
         start = tuple(side.start for side in box)
         alike = {a for axes in self._folds.values() for a in axes}  # each batch cuts the folds' results in one way
         sides = declared.block or (None,) * len(box)
-        block = tuple(self._block[a] if a in alike else side for a, side in enumerate(sides))
+        if self._block is not None:
+            sides = tuple(self._block[a] if a in alike else side for a, side in enumerate(sides))
         kernel = CollectingKernel(kernel, nest.extents, start, found=found, wanted=self._folds)
-        return replace(declared, nest=inner, kernel=kernel, block=block)
+        return replace(declared, nest=inner, kernel=kernel, block=tuple(sides) if any(sides) else declared.block)
 
-    def _part_options(self, start: int, stop: int) -> Options:
-        """The options of a batch, with the places of its results."""
+    def _part_options(self, start: int, stop: int, planned: Sequence[ArraySpec] = ()) -> Options:
+        """The options of a batch, with the places of its results: where it is `planned` only, what they would be."""
         outs: list[Any] = [None] * len(self._specs)
         for number, (dimension, along) in self._grown.items():
             shape, first = list(self._specs[number].shape), [0] * len(self._specs[number].shape)
             shape[dimension], first[dimension] = along(stop) - along(start), along(start)
-            outs[number] = self._outputs[number].place(tuple(first), tuple(shape))
+            if not planned:
+                outs[number] = self._outputs[number].place(tuple(first), tuple(shape))
+            elif self._this.live.length is not None:
+                outs[number] = PlannedTarget(replace(planned[number], shape=tuple(shape)))
+            else:
+                outs[number] = self._outputs[number].planned(tuple(shape))
         out = None if all(one is None for one in outs) else tuple(outs) if self._is_tuple else outs[0]
         return replace(self._options, out=out, overwrite=False, out_chunks=None, checksum=None)
 

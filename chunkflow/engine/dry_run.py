@@ -25,10 +25,11 @@ from chunkflow.core.grid import Region
 from chunkflow.core.settings import setting
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, rounded_up
+from chunkflow.core.unknown import is_known
 from chunkflow.engine.budget import DEFAULT, Budget, bytes_left, imposed, lease
 from chunkflow.engine.options import Options
 from chunkflow.errors import BudgetError
-from chunkflow.planner.plan import Plan
+from chunkflow.planner.plan import MOSTLY, Plan
 from chunkflow.stores import checksums
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.identity import steady
@@ -53,6 +54,9 @@ OFTEN, DOUBLINGS, AS_GOOD = 2, 6, 2
 """Where elements are read so often, a larger budget is looked for in so many doublings: the smallest one that reads at
 most so many times what the best of them does."""
 
+MANY_OF_BATCH = 1000
+"""More blocks of a batch of a live source are slow, where what each costs besides is most of the predicted time."""
+
 FEW = 1000
 """Bytes of a budget that was given without its unit, most likely."""
 
@@ -71,7 +75,8 @@ _supposed: ContextVar[dict[tuple[str, str], int] | None] = run_variable("chunkfl
 class Cost(NamedTuple):
     """What passes take: blocks, bytes that they read, and bytes of their arrays, for each pass or each array once.
 
-    `is_slow` says whether one of them is, for its blocks.
+    `is_slow` says whether one of them is, for its blocks. `of_batch` says whether one of them is a batch of a live
+    source of unknown length: then it is what such a batch takes.
     """
 
     blocks: int = 0
@@ -79,6 +84,7 @@ class Cost(NamedTuple):
     each: int = 0
     once: int = 0
     is_slow: bool = False
+    of_batch: bool = False
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> Cost:
@@ -89,12 +95,23 @@ class Cost(NamedTuple):
             arrays |= Counter([(spec.name, spec.shape, spec.dtype) for spec in plan.operands])
         once = sum(number * math.prod(shape) * dtype.itemsize for (_, shape, dtype), number in arrays.items())
         each = sum(spec.nbytes for p in plans for spec in p.operands)
-        return cls(blocks, read, each, once, any(p.is_slow for p in plans))
+        return cls(blocks, read, each, once, any(map(_is_slow, plans)), any(p.batch is not None for p in plans))
 
     @property
     def times(self) -> float:
         """How often a pass reads elements."""
         return self.read / max(self.each, 1)
+
+    @property
+    def reading(self) -> float:
+        """What is compared of budgets: bytes that are read; of batches, which are longer in larger ones, how often."""
+        return self.times if self.of_batch else self.read
+
+
+def _is_slow(plan: Plan) -> bool:
+    """Whether a plan is slow for its blocks; of a batch, which is one of many, fewer blocks are too many."""
+    handed = plan.estimate.handed > MOSTLY * plan.estimate.seconds
+    return plan.is_slow or (plan.batch is not None and len(plan.grid) > MANY_OF_BATCH and handed)
 
 
 _planned: ContextVar[list[Plan | str] | None] = run_variable("chunkflow_planned", None)
@@ -243,7 +260,8 @@ def _name(error: BudgetError, work: Callable[[], object], taken: int) -> None:
     if not cost.blocks or error.likely is not None:  # what it costs with room for all that there may be is no help
         return
     text, better = str(error.args[0]), _better(least, cost, work, taken)
-    arrays, asked = f"arrays of {format_bytes(cost.once)}", re.search(rf"to (at least {least + taken}[^;:.,]*)", text)
+    arrays = f"{'a batch' if cost.of_batch else 'arrays'} of {format_bytes(cost.once)}"
+    asked = re.search(rf"to (at least {least + taken}[^;:.,]*)", text)
     with_least = f"{_said(cost)} of {arrays}"
     if better is None:
         text += f". With {format_bytes(least + taken)} {with_least}"
@@ -255,7 +273,8 @@ def _name(error: BudgetError, work: Callable[[], object], taken: int) -> None:
         )
     else:
         budget, quicker = better
-        text += f". With {format_bytes(least + taken)} {with_least}, with {format_bytes(budget)} {_said(quicker)}"
+        of = f" of one of {format_bytes(quicker.once)}" if cost.of_batch else ""
+        text += f". With {format_bytes(least + taken)} {with_least}, with {format_bytes(budget)} {_said(quicker)}{of}"
     error.args = (text, *error.args[1:])
 
 
@@ -301,7 +320,7 @@ def _better(least: int, cost: Cost, work: Callable[[], object], taken: int) -> t
     """
     tried: list[tuple[int, Cost]] = []
     for doublings in range(1, DOUBLINGS + 1):
-        if not cost.is_slow and min([cost, *(c for _, c in tried)], key=lambda c: c.read).times < OFTEN:
+        if not cost.is_slow and min([cost, *(c for _, c in tried)], key=lambda c: c.reading).times < OFTEN:
             break
         budget = rounded_up((least << doublings) + taken)
         try:
@@ -311,8 +330,8 @@ def _better(least: int, cost: Cost, work: Callable[[], object], taken: int) -> t
         if cost.is_slow and not found.is_slow:
             return budget, found
         tried.append((budget, found))
-    good = AS_GOOD * min((c.read for _, c in tried), default=cost.read)
-    return next((each for each in tried if each[1].read <= good and OFTEN * each[1].read <= cost.read), None)
+    good = AS_GOOD * min((c.reading for _, c in tried), default=cost.reading)
+    return next((each for each in tried if each[1].reading <= good and OFTEN * each[1].reading <= cost.reading), None)
 
 
 def _cost(nbytes: int, work: Callable[[], object]) -> Cost:
@@ -328,7 +347,10 @@ def _cost(nbytes: int, work: Callable[[], object]) -> Cost:
         plans, ended = _noted(work, True, budget)
     finally:
         budget.close()
-    return Cost.of([plan for plan in plans if isinstance(plan, Plan)]) if ended else Cost()
+    found = [plan for plan in plans if isinstance(plan, Plan)]
+    if not ended or not all(is_known(spec.shape) for plan in found for spec in plan.operands):
+        return Cost()  # nobody knows what it takes
+    return Cost.of(found)
 
 
 def rename(error: BudgetError, smallest: int, why: str = "") -> None:

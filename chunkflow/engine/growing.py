@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError
 from chunkflow.stores import ExistingArray, NewArray, is_new, open_target
 from chunkflow.stores.commit import commit_all
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import hdf5_named
 from chunkflow.stores.protocol import Sink, Target
 from chunkflow.stores.views.part_of_sink import SinkRegion
@@ -26,6 +27,9 @@ class BatchedOutput(Protocol):
     def place(self, start: Shape, shape: Shape) -> Any:
         """The ``out=`` of a batch: of this shape, from `start` on."""
 
+    def planned(self, shape: Shape) -> Any:
+        """The ``out=`` of a batch of this shape that is planned only."""
+
     def landed(self, result: Any) -> None:
         """A batch has been written, or gave this."""
 
@@ -35,6 +39,27 @@ class BatchedOutput(Protocol):
 
     def abort(self) -> None:
         """Undo what is not complete. Idempotent."""
+
+
+@dataclass(frozen=True)
+class PlannedTarget:
+    """What a part of an output would be, for a plan. It is never opened."""
+
+    spec: ArraySpec
+    footprint: Footprint | None = None
+
+    def __chunkflow_target__(self) -> PlannedTarget:
+        return self
+
+    @property
+    def name(self) -> str:
+        return f"a part of {self.spec.name}"
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        return replace(self.spec, shape=tuple(shape))
+
+    def open(self, spec: ArraySpec) -> Sink:
+        raise NotImplementedError
 
 
 @dataclass
@@ -47,6 +72,9 @@ class WholeOutput(BatchedOutput):
 
     def place(self, start: Shape, shape: Shape) -> SinkRegion:
         return SinkRegion(self.sink, start)
+
+    def planned(self, shape: Shape) -> PlannedTarget:
+        return PlannedTarget(replace(self.sink.spec, shape=shape))
 
     def landed(self, result: Any) -> None:
         """See `BatchedOutput`: there is nothing to do."""
@@ -75,6 +103,9 @@ class GrowingOutput(BatchedOutput):
         self._sink = target.open(target.describe(shape, self.spec.dtype, self.spec.chunks))
         return SinkRegion(self._sink, (0,) * len(shape))
 
+    def planned(self, shape: Shape) -> PlannedTarget:
+        return PlannedTarget(self.target.describe(shape, self.spec.dtype, self.spec.chunks))
+
     def landed(self, result: Any) -> None:
         assert self._sink is not None
         (self.array,) = commit_all([self._sink], sync=self.sync)
@@ -94,6 +125,9 @@ class GatheredOutput(BatchedOutput):
     _parts: list[np.ndarray] = field(default_factory=list)
 
     def place(self, start: Shape, shape: Shape) -> None:
+        """See `BatchedOutput`: each batch gives an array."""
+
+    def planned(self, shape: Shape) -> None:
         """See `BatchedOutput`: each batch gives an array."""
 
     def landed(self, result: Any) -> None:
@@ -129,10 +163,13 @@ def refuse_fixed(out: Any) -> None:
     appends = isinstance(out, ExistingArray) and out.append is not None
     path = out.path if isinstance(out, NewArray) else out
     if not (appends or is_new(out) or isinstance(out, NewArray)) or (isinstance(path, str) and hdf5_named(path)):
-        named = repr(out) if is_new(out) else f"of type {type(out).__name__}"
+        named = repr(path) if is_new(out) and path is not None else f"of type {type(out).__name__}"
+        hdf5 = ""
+        if isinstance(path, str) and hdf5_named(path):
+            hdf5 = ". A dataset of HDF5 grows if it was made by NewArray(..., maxshape=(None, ...)), of no rows say"
         raise ArgumentError(
             f"the live source's length is unknown, and the output {named} has a fixed one: give the path of a zarr "
-            "array or .npy file, which grow, or ExistingArray(..., append=0); or give live(..., length=)"
+            f"array or .npy file, which grow, or ExistingArray(..., append=0); or give live(..., length=){hdf5}"
         )
 
 

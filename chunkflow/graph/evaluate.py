@@ -25,7 +25,7 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.settings import temporary_directory
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.batches import LivePass, run_batches
+from chunkflow.engine.batches import LivePass, planned_batches, run_batches
 from chunkflow.engine.budget import lease
 from chunkflow.engine.completion import PendingOutput, settled, together
 from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, planned, refuse_ahead, stand_ins
@@ -344,7 +344,7 @@ class Evaluation:
 
         If a node alone does not fit, the `BudgetError` names the smallest budget for all of them.
         """
-        if len(group) == 1:
+        if len(group) == 1 or lives_below(group, self.stored):  # which has one pass only
             return [group]
         halves = group[: len(group) // 2], group[len(group) // 2 :]
         try:
@@ -406,7 +406,7 @@ class Evaluation:
         made = self._pass(group, self.stored)
         assert made is not None
         places = [place(member) for member in group]
-        if not is_dry() and (live := only_live(made.sources)) is not None:
+        if (live := only_live(made.sources)) is not None:
             with interrupts.deferred(), self._keeping(group):
                 found = run_batches(self._live_pass(live, made), self._options(made, places), self.watch)
             left, outputs, dtypes = list(found.results), found.outputs, found.dtypes
@@ -441,7 +441,8 @@ class Evaluation:
         made = self._pass(group, self.stored)
         assert made is not None
         places = [wanted.get(node) for node in group]
-        with interrupts.deferred(), self._keeping(group), self._prepared(made, places) as run:
+        live = only_live(made.sources)
+        with interrupts.deferred(), self._keeping(group), self._prepared(made, places, live) as run:
             plan: Plan = run.plan if expect is None else expect(run)
         return plan
 
@@ -459,12 +460,18 @@ class Evaluation:
         return LivePass(live, with_stand, next(i for i, s in enumerate(made.sources) if live in lives(s)))
 
     @contextmanager
-    def _prepared(self, made: Pass, outs: Sequence[Any]) -> Iterator[Prepared]:
-        """The prepared run of a pass, with the places of its results. A refused budget says which operations ask."""
+    def _prepared(self, made: Pass, outs: Sequence[Any], live: Live | None = None) -> Iterator[Prepared]:
+        """The prepared run of a pass, with the places of its results. A refused budget says which operations ask.
+
+        Of a `live` source it is as the batches are.
+        """
         with ExitStack() as stack:
             arrays, options = sampled(made.sources), self._options(made, outs)
             try:
-                run = stack.enter_context(prepared(lambda specs, args: made.declared, arrays, options))
+                if live is not None:
+                    run = stack.enter_context(planned_batches(self._live_pass(live, made), options))
+                else:
+                    run = stack.enter_context(prepared(lambda specs, args: made.declared, arrays, options))
             except BudgetError as error:
                 names = list(dict.fromkeys(node.name for node in made.nodes))
                 more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""

@@ -89,7 +89,8 @@ class Plan(Printed):
     and stays; the while, tiles of a product take `turns`, block by block. Of an operand that is `kept` the next block
     finds chunks that were decoded for the one before. Where it is slow for its blocks, the `remedy` says why, and what
     to do about it. Where chunks are read again since none fits, `whole` is the budget in which they do. Of several
-    passes like it, so many `times`, it is the first. Plans are made by the rates of the machine alone; where a few
+    passes like it, so many `times`, it is the first. Of a live source of unknown length it is that of a `batch` of so
+    many rows. Plans are made by the rates of the machine alone; where a few
     calls have shown more, `predicted` are the seconds that they let expect.
 
     Examples
@@ -125,6 +126,7 @@ class Plan(Printed):
     whole: int | None = None
     times: int = 1
     predicted: float | None = None
+    batch: int | None = None
 
     @cached_property
     def batches(self) -> dict[int, Batch]:
@@ -480,4 +482,7 @@ class Plan(Printed):
         if rings:
             lines.append(f"  pinned  {format_bytes(sum(rings))} of host memory")
         notes = [*self.notes, *([self.warning] if self.warning else [])]
+        if self.batch is not None:
+            rows = "one row" if self.batch == 1 else f"{self.batch} rows"
+            notes.append(f"of each batch of {rows}, at most: the length of the live source is not known")
         return "\n".join(lines + [f"  note    {n}" for n in notes])

@@ -120,9 +120,18 @@ class ExistingArray:
         """
         axis = self.axis(len(old), name)
         if len(shape) != len(old) or any(n != m for i, (n, m) in enumerate(zip(shape, old, strict=True)) if i != axis):
+            rest = (*old[:axis], *old[axis + 1 :])
+            way = "all other axes must have the same lengths"
+            if tuple(shape) == rest:
+                index = ", ".join([":"] * axis + ["None"])
+                way = (
+                    f"it lacks that axis, and r[{index}] of an expression r has it. Open the arrays, as r = "
+                    f"chunkflow.map(fn, chunkflow.open(path)), and write by chunkflow.store(r[{index}], "
+                    f"chunkflow.ExistingArray(..., append={self.append}))"
+                )
             raise ArgumentError(
                 f"the result has shape {tuple(shape)}, which is not added to {name} of shape {old} along axis {axis}: "
-                "all other axes must have the same lengths"
+                f"{way}"
             )
         new = tuple(n + shape[axis] if i == axis else n for i, n in enumerate(old))
         return new, tuple(slice(n if i == axis else 0, m) for i, (n, m) in enumerate(zip(old, new, strict=True)))

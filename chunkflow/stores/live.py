@@ -142,9 +142,12 @@ class Live:
                 "chunkflow.copy(live, 'slabs.zarr'), and read that as often as you like"
             )
 
-    def sample(self, length: int, rows: int) -> Sample:
-        """What stands for it in a trial: the rows of its first slab, over and over. It is not taken by that."""
-        return Sample(self, length, rows)
+    def sample(self, length: int, rows: int, *, lies: bool = False) -> Sample:
+        """What stands for it in a trial: the rows of its first slab, over and over. It is not taken by that.
+
+        With `lies` it is planned as rows that lie in memory.
+        """
+        return Sample(self, length, rows, lies)
 
     def _look(self) -> np.ndarray | None:
         """The first slab, which stays the next one."""
@@ -331,10 +334,13 @@ class Sample:
     live: Live
     length: int
     rows: int
+    lies: bool = False
 
     def __chunkflow_spec__(self) -> ArraySpec:
         spec = self.live.spec
         shape = (self.length, *spec.shape[1:])
+        if self.lies:
+            return replace(spec, shape=shape, storage=Storage(in_memory=True))
         chunks = chunks_of(replace(spec, shape=shape), 0, self.rows)
         return replace(spec, shape=shape, chunks=chunks, storage=Storage(raw=True, copies=0.0))  # in memory, in fact
 

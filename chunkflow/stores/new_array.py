@@ -29,11 +29,16 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "dimension_names",
         "order",
     ),
-    "hdf5": ("chunks", "compressors", "filters", "fill_value", "attributes", "dimension_names"),
+    "hdf5": ("chunks", "maxshape", "compressors", "filters", "fill_value", "attributes", "dimension_names"),
     "npy": ("order",),
     "tiff": (),
 }
 """What may be said of a new array, by formats."""
+
+_GROWING = ("zarr", "npy")
+"""Formats whose arrays grow by `ExistingArray`, whatever is said of them."""
+
+_SAID = {option for options in OPTIONS.values() for option in options}
 
 NAMES = {"zarr": "zarr", "hdf5": "HDF5", "npy": ".npy", "tiff": "TIFF"}
 """What formats are called."""
@@ -72,6 +77,9 @@ class NewArray:
         Sides of the chunks: for each axis a length, -1 for the whole axis, or "auto".
     shards : tuple of int, optional
         Sides of zarr's shards, each a multiple of the chunks' side. Blocks hold whole shards.
+    maxshape : tuple of int or None, optional
+        Of HDF5, as h5py has it: for each axis the length to which the dataset may grow by ``ExistingArray(append=)``,
+        or None for any. It has chunks then. Arrays of other formats grow as they are.
     compressors : codec or sequence of codecs, optional
         What compresses a chunk, in zarr-python's words or numcodecs': ``zarr.codecs.ZstdCodec(level=9)``,
         ``numcodecs.Blosc("lz4")``, a dict as in the metadata, or a name, as ``"gzip"``. HDF5 takes those that it has
@@ -111,6 +119,7 @@ class NewArray:
     zarr_format: Literal[2, 3] | None = None
     chunks: Chunks = None
     shards: Shape | None = None
+    maxshape: tuple[int | None, ...] | None = None
     compressors: Any = "auto"
     filters: Any = "auto"
     fill_value: Any = "auto"
@@ -135,6 +144,8 @@ class NewArray:
             raise ArgumentError("shards= are of zarr's format 3, and zarr_format=2 is given: leave one of them out")
         if self.shards is not None:
             object.__setattr__(self, "shards", tuple(_sides(self.shards, "shards")))
+        if self.maxshape is not None:
+            object.__setattr__(self, "maxshape", tuple(_limits(self.maxshape)))
         if self.attributes is not None and not isinstance(self.attributes, Mapping):
             raise ArgumentTypeError(f"attributes={self.attributes!r} must be a dict")
         if (names := self.dimension_names) is not None:
@@ -175,7 +186,7 @@ class NewArray:
     @property
     def said(self) -> dict[str, Any]:
         """What is said of how the array is stored, by the options' names."""
-        given = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name in OPTIONS["zarr"])
+        given = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name in _SAID)
         return {
             name: value
             for name, value in given
@@ -207,6 +218,11 @@ class NewArray:
         """
         for option in self.said:
             if option not in OPTIONS[format]:
+                if option == "maxshape":
+                    raise ArgumentError(
+                        f"maxshape= is for HDF5, and the output {name} is in the format {NAMES[format]}"
+                        + (", whose arrays can always grow: leave it out" if format in _GROWING else "")
+                    )
                 others = " and ".join(NAMES[other] for other, has in OPTIONS.items() if option in has)
                 raise ArgumentError(
                     f"{option}= is for {others}, and the output {name} is in the format {NAMES[format]}, which takes "
@@ -218,10 +234,17 @@ class NewArray:
         if self.chunks is not None:
             chunking.lengths(self.chunks, len(shape))
             chunking.check_sums(self.chunks, shape)
-        for option in ("shards", "dimension_names"):
+        for option in ("shards", "maxshape", "dimension_names"):
             if (given := getattr(self, option)) is not None and len(given) != len(shape):
                 raise ArgumentError(
                     f"{option}={given} has {len(given)} entries, and the result {name} has {len(shape)} dimensions"
+                )
+
+        for axis, (n, most) in enumerate(zip(shape, self.maxshape or (), strict=False)):
+            if most is not None and most < n:
+                raise ArgumentError(
+                    f"maxshape={self.maxshape} has {most} for axis {axis}, and the result {name} has the length {n} "
+                    "there already: give None, for any length"
                 )
 
     def inside_shards(self, shape: Shape) -> Shape:
@@ -256,6 +279,15 @@ def _sides(given: Any, option: str) -> Iterator[int]:
         if side < 1:
             raise ArgumentError(f"{option}={given!r}: each side is at least 1")
         yield int(side)
+
+
+def _limits(given: Any) -> Iterator[int | None]:
+    for most in given if isinstance(given, tuple | list) else (given,):
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 0):
+            raise ArgumentTypeError(
+                f"maxshape={given!r} must be a tuple with the length to which each axis may grow, or None for any"
+            )
+        yield None if most is None else int(most)
 
 
 def labels_of(source: Any) -> StoredLabels:

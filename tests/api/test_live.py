@@ -482,6 +482,86 @@ def test_larger_budgets_take_what_smaller_ones_do(budget: int) -> None:
     assert zarr.open_array("g.zarr").shape == (120, 5000)
 
 
+PASSES: dict[str, Callable[[Any, Any], Any]] = {
+    "mean": lambda s, budget: cf.mean(s, axis=0, budget=budget, **CPU),
+    "sum": lambda s, budget: cf.sum(s, axis=(1, 2), budget=budget, **CPU),
+    "map_overlap": lambda s, budget: cf.map_overlap(np.negative, s, depth=(0, 1, 1), budget=budget, **CPU),
+    "map": lambda s, budget: cf.map(np.negative, s, out="y.zarr", overwrite=True, budget=budget, **CPU),
+    "store": lambda s, budget: cf.store(
+        [(x := cf.open(s)) * 2, x.max(axis=0)], ["a.zarr", "b.npy"], overwrite=True, budget=budget, **CPU
+    ),
+}
+
+VALUES: dict[str, Callable[[np.ndarray], Any]] = {
+    "mean": lambda x: x.mean(axis=0),
+    "sum": lambda x: x.sum(axis=(1, 2)),
+    "map_overlap": np.negative,
+    "map": np.negative,
+    "store": lambda x: (x * 2, x.max(axis=0)),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("batch", [None, 1, 4])
+@pytest.mark.parametrize("length", [None, 6])
+@pytest.mark.parametrize("side", [12, 870])
+def test_the_budget_that_is_named_does(name: str, batch: int | None, length: int | None, side: int) -> None:
+    frame = np.arange(side * side, dtype="f4").reshape(side, side)  # of 600 bytes, and of 3 MB
+    x = np.stack([frame + 1000 * number for number in range(6)])
+
+    def run(budget: int) -> Any:
+        return PASSES[name](cf.live(iter(x), frames=True, batch=batch, length=length), budget)
+
+    def check(found: Any) -> None:
+        expected = VALUES[name](x)
+        pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+        for one, right in pairs:
+            np.testing.assert_allclose(one[...], right, rtol=1e-5)
+
+    with pytest.raises(cf.BudgetError) as caught:
+        run(frame.nbytes // 2)
+    smallest, text = caught.value.smallest, str(caught.value)
+    assert smallest is not None
+    assert f"at least {smallest}" in text
+    assert " PB" not in text
+    assert not re.search(r"\d+,\d+,\d+ blocks", text)
+    if side == 12:  # the least blocks of large frames are many
+        check(run(smallest))
+    for times in (1.1, 1.5, 2, 3):
+        if side == 12 or times > 1.5:
+            check(run(int(times * smallest)))
+
+
+def test_the_plan_of_an_unknown_length_is_that_of_a_batch() -> None:
+    def source() -> Any:
+        return cf.live(iter(np.ones((6, 64, 64), "f4")), frames=True)
+
+    for plan in (
+        cf.explain(cf.mean, source(), axis=0, budget="1MB", **CPU),
+        cf.explain(cf.open(source()).std(axis=0), budget="1MB", **CPU).plans[0],
+    ):
+        assert plan.batch == 250_000 // (64 * 64 * 4)
+        assert plan.operands[0].shape[0] == plan.batch
+        assert f"of each batch of {plan.batch} rows, at most" in str(plan)
+
+
+def test_what_needs_two_passes_says_what_does_without(tmp_path: Path) -> None:
+    x = array(6)
+
+    def source(length: int | None = None) -> Any:
+        return live(x, [1] * 6, length=length)
+
+    expected = np.abs(np.fft.fft(x, axis=2))
+    with pytest.raises(
+        ArgumentError, match=r"Give live\(\.\.\., length=\).*map\(fn, live, chunks=\('auto', -1, -1\)\)"
+    ):
+        np.abs(np.fft.fft(cf.open(source()), axis=2)).compute(**CPU)
+    found = np.abs(np.fft.fft(cf.open(source(6)), axis=2)).compute(**CPU)
+    np.testing.assert_allclose(found, expected)
+    found = cf.map(lambda b: np.abs(np.fft.fft(b, axis=2)), source(), chunks=("auto", -1, -1), **CPU)
+    np.testing.assert_allclose(found, expected)
+
+
 def test_tasks_and_masks_are_refused() -> None:
     x = cf.open(live(np.ones((12, 6)), [3] * 4))
     for call in (lambda: x.to_dask(), lambda: x.mean(0).to_dask(), lambda: dask.compute(x.sum(), scheduler="sync")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,21 @@ def test_tensorstore_reads_what_was_added(tmp_path: Path) -> None:
     cf.copy(X, cf.ExistingArray(tmp_path / "u.zarr", append=1), **CPU)
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/u.zarr/"}}
     np.testing.assert_array_equal(tensorstore.open(spec).result().read().result(), np.concatenate([X, X], 1))
+
+
+@pytest.mark.parametrize(("axis", "index"), [(0, "None"), (1, ":, None"), (-1, ":, None")])
+def test_a_result_that_lacks_the_axis_is_told_how_to_get_it(tmp_path: Path, axis: int, index: str) -> None:
+    frame = np.arange(5.0)
+    there = np.zeros((3, 5) if axis == 0 else (5, 3))
+    cf.copy(there, str(tmp_path / "u.zarr"), **CPU)
+    np.save(tmp_path / "x.npy", frame)
+    out = cf.ExistingArray(tmp_path / "u.zarr", append=axis)
+    with pytest.raises(ArgumentError, match=re.escape(f"it lacks that axis, and r[{index}] of an expression r has it")):
+        cf.map(np.sqrt, tmp_path / "x.npy", out=out, **CPU)
+    r = cf.map(np.sqrt, cf.open(tmp_path / "x.npy"))
+    found = cf.store(r[None] if axis == 0 else r[:, None], out, **CPU)
+    column = np.sqrt(frame)[None] if axis == 0 else np.sqrt(frame)[:, None]
+    np.testing.assert_array_equal(found[:], np.concatenate([there, column], axis))
 
 
 @pytest.mark.parametrize("by_path", [False, True])

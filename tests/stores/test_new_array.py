@@ -150,6 +150,11 @@ def test_a_run_is_gone_on_with_only_if_the_same_is_said(tmp_path: Path) -> None:
         ({"format": "hdf5", "attributes": {"a": {}}}, ArgumentError, "numbers, texts"),
         ({"format": "hdf5", "fill_value": "many"}, ArgumentError, "fill_value='many'"),
         ({"format": "hdf5", "dimension_names": ("data", "x")}, ArgumentError, "the name of the result itself"),
+        ({"maxshape": (None, 30)}, ArgumentError, "maxshape= is for HDF5.*format zarr, whose arrays can always grow"),
+        ({"format": "npy", "maxshape": (None, 30)}, ArgumentError, r"format \.npy, whose arrays can always grow"),
+        ({"format": "hdf5", "maxshape": (None,)}, ArgumentError, "1 entries, and the result .* 2 dimensions"),
+        ({"format": "hdf5", "maxshape": (3, None)}, ArgumentError, "3 for axis 0, .* length 20 there already"),
+        ({"format": "hdf5", "maxshape": "many"}, ArgumentTypeError, "the length to which each axis may grow"),
         ({"compressors": "pickle"}, ArgumentError, "no codec 'numcodecs.pickle' of numbers"),
         ({"compressors": "bogus"}, ArgumentError, "register_codec"),
         ({"compressors": 9}, ArgumentTypeError, "is no codec"),
@@ -357,6 +362,28 @@ def test_chunks_that_no_filter_shrinks_are_stored_as_they_are(tmp_path: Path, co
     with h5py.File(path) as file:
         np.testing.assert_array_equal(file["u"][...], noise)
     np.testing.assert_array_equal(cf.open(f"{path}:/u").compute(device="cpu"), noise)
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (3, 4)}, {"compressors": "gzip"}])
+@pytest.mark.parametrize("rows", [0, 5])
+def test_datasets_that_grow(tmp_path: Path, how: dict[str, Any], rows: int) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "u.h5"
+    cf.copy(X[:rows], cf.NewArray(path, "u", maxshape=(None, 30), **how), device="cpu").file.close()
+    for some in (X[rows:7], X[7:]):
+        cf.copy(some, cf.ExistingArray(f"{path}:/u", append=0), device="cpu").file.close()
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["u"][...], X)
+        assert file["u"].maxshape == (None, 30)
+    with pytest.raises(ArgumentError, match=r"length 30 along axis 1, .* NewArray\('.*u-2', maxshape=\(20, None\)\)"):
+        cf.copy(X, cf.ExistingArray(f"{path}:/u", append=1), device="cpu")
+
+
+def test_a_dataset_that_cannot_grow_names_what_does(tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    cf.copy(X, f"{tmp_path}/u.h5:/u", device="cpu").file.close()
+    with pytest.raises(ArgumentError, match=r"NewArray\('.*/u\.h5:/u-2', maxshape=\(None, 30\)\)"):
+        cf.copy(X, cf.ExistingArray(f"{tmp_path}/u.h5:/u", append=0), device="cpu")
 
 
 def test_netcdf_knows_the_dimensions(tmp_path: Path) -> None:

@@ -169,11 +169,15 @@ class Hdf5PathTarget:
                     f"the output {self.name} has no axes, so it has no chunks to filter: leave compressors= and "
                     "filters= out"
                 )
-        if not shape or 0 in shape:
+        if not shape or (0 in shape and self.said.maxshape is None):
             return ArraySpec(self.name, shape, dtype)
+        if 0 in shape:  # it is to grow: its chunks are those of an array of one row
+            full = tuple(max(n, 1) for n in shape)
+            sides = self.said.chunks_of(full, None) or default_chunks(full, dtype.itemsize)
+            return ArraySpec(self.name, shape, dtype, chunks=limited(full, sides, dtype.itemsize))
         chunks = self.said.chunks_of(shape, chunks)
         if chunks is None:
-            if not filters:
+            if not filters and self.said.maxshape is None:
                 return ArraySpec(self.name, shape, dtype)
             chunks = default_chunks(shape, dtype.itemsize)
         if len(chunks) != len(shape) or any(side < 1 for side in chunks):
@@ -298,7 +302,7 @@ class Hdf5PathSink:
             made.set_fill_value(fill.reshape(1))
         made.set_fill_time(h5d.FILL_TIME_NEVER)
         made.set_obj_track_times(False)
-        space = h5s.create_simple(spec.shape) if spec.shape else h5s.create(h5s.SCALAR)
+        space = h5s.create_simple(spec.shape, self._most) if spec.shape else h5s.create(h5s.SCALAR)
         kind = h5t.py_create(spec.dtype, logical=True)
         dataset = h5py.Dataset(h5d.create(host.file.id, self._hidden.encode(), kind, space, made))
         self._target.finish(dataset)
@@ -312,6 +316,14 @@ class Hdf5PathSink:
             return
         offset, name = dataset.id.get_offset(), self._target.name
         self._sink = FileSink(Strided.packed(path, offset, spec.shape, spec.dtype, name=name), fresh=fresh)
+
+    @property
+    def _most(self) -> tuple[int, ...] | None:
+        """Lengths to which the dataset may grow; None for those that it has."""
+        most = self._target.said.maxshape
+        if most is None or self.spec.chunks is None:
+            return None
+        return tuple(h5s.UNLIMITED if n is None else n for n in most)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         if not block.size:

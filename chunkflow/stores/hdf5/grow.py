@@ -71,8 +71,8 @@ class Hdf5AppendTarget:
         self._spec, self.dataset = facts.spec, dataset
         if dataset.chunks is None:
             raise ArgumentError(
-                f"{self.name} has a fixed length: only a dataset that was created with maxshape=, so in chunks, grows. "
-                "Write the longer array to another name"
+                f"{self.name} has a fixed length: only a dataset that was created with maxshape=, so in chunks, grows: "
+                f"{self._way}"
             )
         if said.path is not None:
             self.dataset = None
@@ -81,6 +81,15 @@ class Hdf5AppendTarget:
         elif self.footprint is not None and self.shape[self.axis] % dataset.chunks[self.axis]:
             # HDF5 moves chunks at the old end, while the dataset is still read.
             self.footprint = replace(self.footprint, layout=("the end of", self.footprint.layout))
+
+    @property
+    def _way(self) -> str:
+        """How to make a dataset that grows."""
+        most = "(" + ", ".join("None" if axis == self.axis else str(n) for axis, n in enumerate(self.shape)) + ",)"
+        most = most if len(self.shape) == 1 else most.replace(",)", ")")
+        file, _, name = self.name.rpartition(":/")
+        said = f"chunkflow.NewArray({f'{file}:/{name}-2'!r}, maxshape={most})"
+        return f"write the longer array to another name, as {said}, which grows from then on"
 
     def _check_edge(self) -> None:
         """Refuse chunks at the old end that are too many to be kept beside the file: they are in memory until then."""
@@ -102,7 +111,7 @@ class Hdf5AppendTarget:
         if most is not None and new[self.axis] > most:
             raise ArgumentError(
                 f"{self.name} may have at most the length {most} along axis {self.axis}, by the maxshape= that it was "
-                f"created with, and would have {new[self.axis]}: write the longer array to another name"
+                f"created with, and would have {new[self.axis]}: {self._way}"
             )
         return new, region
 
