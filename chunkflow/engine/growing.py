@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from chunkflow.core.grid import Shape
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.errors import ArgumentError
 from chunkflow.stores import ExistingArray, NewArray, is_new, open_target
 from chunkflow.stores.commit import commit_all
@@ -104,7 +104,10 @@ class GrowingOutput(BatchedOutput):
         return SinkRegion(self._sink, (0,) * len(shape))
 
     def planned(self, shape: Shape) -> PlannedTarget:
-        return PlannedTarget(self.target.describe(shape, self.spec.dtype, self.spec.chunks))
+        spec = self.target.describe(shape, self.spec.dtype, self.spec.chunks)
+        if spec.chunks is not None:  # later batches are added to an array that is there, whose chunks are decoded too
+            spec = spec.with_storage(copies=max(spec.storage.copies, Storage.copies))
+        return PlannedTarget(spec)
 
     def landed(self, result: Any) -> None:
         assert self._sink is not None

@@ -130,11 +130,11 @@ def check_ends(group: Sequence[Node], wanting: Iterable[Node]) -> None:
     for node in wanting:
         if node in group and not is_known(node.shape):
             axes = max([len(live.shape) for live in lives_below([node], {})], default=1)
+            chunks = ("auto", *[-1] * (axes - 1))
             raise ArgumentError(
                 f"{node.name} grows with a live source of unknown length, and a later pass reads it. Give "
                 "live(..., length=), if it is known; or let one function do all of this to whole rows, as "
-                f"chunkflow.map(fn, live, chunks={('auto', *[-1] * (axes - 1))}); or store it first, and compute the rest "
-                "from what is stored"
+                f"chunkflow.map(fn, live, chunks={chunks}); or store it first, and compute the rest from what is stored"
             )
 
 
