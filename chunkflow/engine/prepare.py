@@ -24,7 +24,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, no_dtype
-from chunkflow.core.unknown import ANY_DTYPE
+from chunkflow.core.unknown import ANY_DTYPE, is_known
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine import libraries
 from chunkflow.engine.budget import Lease, lease
@@ -375,7 +375,7 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
 def _planned(make: Callable[[int], Plan], limit: int, leased: Lease) -> Plan:
     """The plan in what is left of a budget; if it is slow for its blocks, with the budget in which it is not."""
     plan = make(limit)
-    if not plan.is_slow:
+    if not plan.is_slow or not is_known(plan.op.extents):  # of an unknown length each batch has a plan of its own
         return plan
     taken = leased.budget.limit_on(leased.device) - leased.budget.left(leased.device, None)
     for doublings in range(1, DOUBLINGS):
