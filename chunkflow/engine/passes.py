@@ -290,7 +290,7 @@ class _GoneArray:
 
 
 def _claim(output: str) -> Claim:
-    return Claim(passes_place(output), resumes=True)
+    return Claim(passes_place(output), resumes=True, called=output)
 
 
 _current: ContextVar[Passes | None] = run_variable("chunkflow_passes", None)
