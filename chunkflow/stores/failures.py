@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from chunkflow.core.grid import Region, Shape, describe, shift
 from chunkflow.errors import ChunkflowError, ReadError, WriteError
-from chunkflow.stores.kvstore.protocol import ChunkError, GoneError
+from chunkflow.stores.kvstore.protocol import ChunkError, FileError, GoneError
 from chunkflow.stores.touched import touched
 
 Foreign = type[Exception] | tuple[type[Exception], ...]
@@ -20,11 +21,15 @@ def unread(region: Region, name: str, error: Exception, doing: str = "read", wha
 
 
 def _remedy(name: str, error: Exception) -> str:
-    """What finds all damage of a file, where a chunk of it is damaged."""
+    """What finds all damage, where a chunk or one of several files is damaged."""
     is_of_a_chunk = isinstance(error, ChunkError) and str(error).startswith("chunk ") and "://" not in name
-    if not is_of_a_chunk or any(isinstance(e, GoneError | OSError | MemoryError) for e in (error, error.__cause__)):
+    is_of_a_file = isinstance(error, FileError)
+    if not (is_of_a_chunk or is_of_a_file) or any(
+        isinstance(e, GoneError | OSError | MemoryError) for e in (error, error.__cause__)
+    ):
         return ""
-    return f". `chunkflow verify {name}` finds all chunks that are damaged"
+    what = "all files like it" if is_of_a_file else "all chunks that are damaged"
+    return f". `chunkflow verify {shlex.quote(name)}` finds {what}"
 
 
 def unwritten(region: Region, name: str, error: Exception, what: str = "to") -> WriteError:

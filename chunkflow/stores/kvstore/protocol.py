@@ -18,6 +18,10 @@ class GoneError(ChunkError):
     """A chunk that is missing, or is no longer the one that there was: it is not damaged."""
 
 
+class FileError(ChunkError):
+    """One of the files of an array that cannot be read, or holds something else than the others."""
+
+
 class StoredObject(Protocol):
     """An object that is being read."""
 

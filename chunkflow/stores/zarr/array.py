@@ -279,6 +279,9 @@ def _asked(spec: ArraySpec, request: Callable[[], Any]) -> Any:
 class ZarrSource(Unviewed):
     """A zarr array that is read. Chunks that were never written read as the fill value."""
 
+    kind = "of the zarr array"
+    """What stands before its name in a message."""
+
     def __init__(self, array: AnyArray, guard: Guard | None = None) -> None:
         self._array = array
         self.guard = guard or _guard(array)
@@ -328,7 +331,7 @@ class ZarrSource(Unviewed):
         except Exception as error:
             if self._direct is None and native and not isinstance(error, ChunkError):
                 error = blamed(error, region, self.spec.chunks, array.get_basic_selection)
-            raise unread(region, self.spec.name, error, what="of the zarr array") from error
+            raise unread(region, self.spec.name, error, what=self.kind) from error
         if not there and self._bucket is not None:
             self._look(self._bucket, region)
         if there or self._folder is None:

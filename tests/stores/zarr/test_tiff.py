@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,64 @@ def test_what_cannot_be_read_is_refused(folder: Path) -> None:
     Path("wrong.tif").write_bytes(b"no image")
     with pytest.raises(ReadError, match=r"tifffile cannot read wrong\.tif"):
         cf.open("wrong.tif")
+
+
+def write(path: str, values: np.ndarray, **options: Any) -> None:
+    byteorder = ">" if values.dtype.byteorder == ">" else "<"
+    tifffile.imwrite(path, values, photometric="minisblack", byteorder=byteorder, **options)
+
+
+@pytest.fixture
+def frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    monkeypatch.chdir(tmp_path)
+    found = np.arange(4 * 64 * 64, dtype="u2").reshape(4, 64, 64)
+    for i, frame in enumerate(found):
+        write(f"f{i}.tif", frame)
+    return found
+
+
+ODD = {
+    "another dtype": np.arange(-3000, 1096, dtype="i2").reshape(64, 64),
+    "floats": np.ones((64, 64), "f2"),
+    "wider elements": np.ones((32, 64), "f4"),
+    "longer lines": np.ones((32, 128), "u2"),
+    "shorter lines": np.ones((128, 32), "u2"),
+    "two pages": np.ones((2, 32, 64), "u2"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(("changed", "named"), [(2, 2), (0, 1)])
+def test_a_frame_of_another_dtype_or_shape_is_refused(odd: str, changed: int, named: int, frames: np.ndarray) -> None:
+    values = {True: f"{ODD[odd].dtype} {ODD[odd].shape}", False: "uint16 (64, 64)"}
+    write(f"f{changed}.tif", ODD[odd])
+    told = re.escape(f"f{named}.tif holds {values[changed == named]}, but the first file, ")
+    told += (
+        f"\\S+f0.tif, {re.escape(values[changed == 0])}, .*`chunkflow verify '/\\S+/f\\*.tif'` finds all files like it"
+    )
+    with pytest.raises(ReadError, match=told):
+        cf.open("f*.tif").compute(**CPU)
+    with pytest.raises(ReadError, match=told):
+        cf.copy("f*.tif", "o.npy", **CPU)
+    assert not Path("o.npy").exists()
+    found = cf.verify("f*.tif")
+    assert found.damaged == (1 if changed else 3)
+    assert found.damages[0].where.endswith(f"/f{named}.tif")
+    assert f"f{named}.tif holds {values[changed == named]}, but the first file" in str(found)
+
+
+def test_frames_in_another_byte_order_are_the_same_numbers(frames: np.ndarray) -> None:
+    write("f2.tif", frames[2].astype(">u2"))
+    np.testing.assert_array_equal(cf.open("f*.tif").compute(**CPU), frames)
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("kept", [0, 5000])
+def test_a_damaged_frame_is_named(kept: int, compression: str | None, frames: np.ndarray) -> None:
+    for changed in (2, 0):  # the first one is read when they are opened
+        write(f"f{changed}.tif", frames[changed], compression=compression)
+        with open(f"f{changed}.tif", "r+b") as file:
+            file.truncate(kept)
+        with pytest.raises(ReadError, match=rf"/f{changed}.tif is damaged, or no TIFF file: \w+"):
+            cf.open("f*.tif").compute(**CPU)
+        assert f"/f{changed}.tif is damaged" in str(cf.verify("f*.tif"))
