@@ -75,13 +75,12 @@ def _meaning(source: Source) -> tuple[dict[str, Any], str]:
     >>> from types import SimpleNamespace
     >>> said = {"units": "K", "scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -1}
     >>> _meaning(SimpleNamespace(attributes=said, spec=SimpleNamespace(dtype=np.dtype("i2"))))[1]
-    ', units K, packed as int16 * 0.01 + 273.15, missing -1'
+    ', units K, packed as int16 * 0.01 + 273.15, missing values stored as -1'
     """
     labels = labels_of(source)
     attributes = {**(labels.attributes or {}), **getattr(source, "attributes", {})}
     masked = getattr(source, "masked", None)
-    if masked is not None and source.spec.dtype.kind in "iuf":
-        attributes.setdefault("_FillValue", masked)
+    is_filled = masked is not None and source.spec.dtype.kind in "iuf" and "_FillValue" not in attributes
     said = {name: _plain(attributes[name]) for name in (*OF_TIMES, *NAMES) if name in attributes}
     dimensions = labels.dimension_names
     words = f", dimensions ({', '.join(name or '?' for name in dimensions)})" if dimensions else ""
@@ -95,8 +94,11 @@ def _meaning(source: Source) -> tuple[dict[str, Any], str]:
         words += ("" if scale is None else f" * {scale}") + ("" if offset is None else f" + {offset}")
     found = [text for name in ("_FillValue", "missing_value") if name in said for text in _texts(said[name])]
     missing = [text for text in dict.fromkeys(found) if text != "nan"]
-    words += f", missing {', '.join(missing)}" if missing else ""
-    return {"dimensions": dimensions and list(dimensions), "attributes": said}, hidden(words)
+    words += f", missing values stored as {', '.join(missing)}" if missing else ""
+    if is_filled and (fill := str(_plain(masked))) != "nan":
+        words += f", fill value {fill} (a missing value with --decode cf)"
+    about = {"dimensions": dimensions and list(dimensions), "attributes": said}
+    return about | ({"fill_value": _plain(masked)} if is_filled else {}), hidden(words)
 
 
 def _texts(value: Any) -> list[str]:

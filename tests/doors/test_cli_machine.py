@@ -121,7 +121,7 @@ def test_info_says_what_numbers_mean(
         how = {"zarr_format": version, "fill_value": None} if version == 2 else {}
         cf.copy(x, cf.NewArray(path, dimension_names=("y", "x"), attributes=PACKED, **how), device="cpu")
     assert main(["info", path]) == 0
-    said = ", dimensions (y, x), units K, packed as int16 * 0.01 + 273.15, missing -1"
+    said = ", dimensions (y, x), units K, packed as int16 * 0.01 + 273.15, missing values stored as -1"
     assert said in capsys.readouterr().out
     assert main(["info", path, "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)
@@ -136,7 +136,7 @@ def test_info_has_no_nan_in_json(
     with h5py.File("a.h5", "w") as file:
         file.create_dataset("v", data=np.ones(3)).attrs.update(said)
     assert main(["info", "a.h5"]) == 0
-    assert capsys.readouterr().out == "a.h5:/v: float64 (3,), 24 B, missing 1.0, 2.0\n"
+    assert capsys.readouterr().out == "a.h5:/v: float64 (3,), 24 B, missing values stored as 1.0, 2.0\n"
     assert main(["info", "a.h5", "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)
     assert about["attributes"] == {"_FillValue": "nan", "missing_value": [1.0, 2.0], "_Unsigned": "true"}
@@ -364,3 +364,19 @@ def test_warnings_are_a_line(
         warnings.simplefilter("always")
         assert main(["info"]) == 0
     assert capsys.readouterr().err == "chunkflow: warning: watch out\n"
+
+
+def test_info_tells_a_fill_value_from_missing_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array("2.zarr", data=np.ones((2, 3), "u2"), zarr_format=2, fill_value=0, compressors=None)
+    pytest.importorskip("tifffile").imwrite("x.tif", np.ones((20, 30), "u2"), compression="zlib")
+    assert main(["info", "2.zarr", "x.tif"]) == 0
+    old, image = capsys.readouterr().out.splitlines()
+    assert ", chunks (2, 3), fill value 0 (a missing value with --decode cf), read directly: raw" in old
+    assert "fill value" not in image
+    assert "missing" not in image  # TIFF has no missing values
+    assert main(["info", "2.zarr", "--json"]) == 0
+    (about,) = json.loads(capsys.readouterr().out)
+    assert (about["fill_value"], about["attributes"]) == (0, {})

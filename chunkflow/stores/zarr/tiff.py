@@ -97,6 +97,7 @@ class TiffSource(ZarrSource):
         self._files = list(map(os.path.abspath, files))
         super().__init__(zarr.open_array(store, mode="r"), Guard.of_files(name, *self._files))
         self.spec = replace(self.spec, name=name)
+        self.masked = None  # TIFF has no missing values: the fill value is tifffile's
 
     def where(self, region: Region) -> str:
         """See `Located.where`: of several files the one with the region's first element."""

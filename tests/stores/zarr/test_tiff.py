@@ -121,3 +121,12 @@ def test_a_damaged_frame_is_named(kept: int, compression: str | None, frames: np
         with pytest.raises(ReadError, match=rf"/f{changed}.tif is damaged, or no TIFF file: \w+"):
             cf.open("f*.tif").compute(**CPU)
         assert f"/f{changed}.tif is damaged" in str(cf.verify("f*.tif"))
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_zeros_are_no_missing_values(compression: str | None, frames: np.ndarray) -> None:
+    write("x.tif", frames, compression=compression)
+    for path in ("x.tif", "f*.tif"):
+        found = cf.open(path, decode="cf").compute(**CPU)
+        assert found.dtype == "u2"
+        np.testing.assert_array_equal(found, frames)
