@@ -83,7 +83,14 @@ def _meaning(source: Source) -> tuple[dict[str, Any], str]:
     is_filled = masked is not None and source.spec.dtype.kind in "iuf" and "_FillValue" not in attributes
     said = {name: _plain(attributes[name]) for name in (*OF_TIMES, *NAMES) if name in attributes}
     dimensions = labels.dimension_names
+    level = getattr(source, "level", lambda: None)()
     words = f", dimensions ({', '.join(name or '?' for name in dimensions)})" if dimensions else ""
+    if level is not None:
+        units = dict.fromkeys(unit for unit in level.units if unit is not None)
+        same = len(units) == 1 and None not in level.units
+        shown = [unit or "?" for unit in (units if same else level.units)]
+        words += f", units {shown[0] if same else '(' + ', '.join(shown) + ')'}" if units else ""
+        words += f", scale ({', '.join(f'{n:g}' for n in level.scale)})" if level.scale else ""
     for name in ("units", "calendar"):
         words += f", {name} {said[name]}" if said.get(name) not in (None, "") else ""
     scale, offset = said.get("scale_factor"), said.get("add_offset")
@@ -97,7 +104,9 @@ def _meaning(source: Source) -> tuple[dict[str, Any], str]:
     words += f", missing values stored as {', '.join(missing)}" if missing else ""
     if is_filled and (fill := str(_plain(masked))) != "nan":
         words += f", fill value {fill} (a missing value with --decode cf)"
-    about = {"dimensions": dimensions and list(dimensions), "attributes": said}
+    about: dict[str, Any] = {"dimensions": dimensions and list(dimensions), "attributes": said}
+    if level is not None:
+        about |= {"axis_units": list(level.units), "scale": level.scale and list(level.scale)}
     return about | ({"fill_value": _plain(masked)} if is_filled else {}), hidden(words)
 
 

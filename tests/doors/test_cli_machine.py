@@ -380,3 +380,30 @@ def test_info_tells_a_fill_value_from_missing_chunks(
     assert main(["info", "2.zarr", "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)
     assert (about["fill_value"], about["attributes"]) == (0, {})
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_info_of_an_image_shows_axes_and_scales(
+    version: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    axes = [{"name": "t", "type": "time", "unit": "second"}, {"name": "c", "type": "channel"}]
+    axes += [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+    scales = [[0.1, 1, 0.25, 0.25], [0.1, 1, 0.5, 0.5]]
+    levels = [
+        {"path": str(i), "coordinateTransformations": [{"type": "scale", "scale": each}]}
+        for i, each in enumerate(scales)
+    ]
+    images = [{"axes": axes, "datasets": levels}]
+    said: dict[str, Any] = {"multiscales": images} if version == 2 else {"ome": {"multiscales": images}}
+    group = zarr.create_group("i.zarr", zarr_format=version, attributes=said)
+    for i in range(2):
+        group.create_array(str(i), shape=(3, 2, 8 >> i, 8 >> i), dtype="u2", fill_value=None if version == 2 else 0)
+    assert main(["info", "i.zarr"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert ", dimensions (t, c, y, x), units (second, ?, micrometer, micrometer), scale (0.1, 1, 0.25, 0.25)," in first
+    assert "scale (0.1, 1, 0.5, 0.5)," in second
+    assert main(["info", "i.zarr", "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)[1]
+    assert (about["dimensions"], about["scale"]) == (["t", "c", "y", "x"], scales[1])
+    assert about["axis_units"] == ["second", None, "micrometer", "micrometer"]

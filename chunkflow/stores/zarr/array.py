@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.kvstore.http import url_at
 from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.kvstore.retries import again
+from chunkflow.stores.new_array import StoredLabels
 from chunkflow.stores.protocol import Encoder, Unviewed
 from chunkflow.stores.touched import touched
 from chunkflow.stores.zarr.allowed import check_array, check_metadata, no_dtype
@@ -49,6 +51,7 @@ from chunkflow.stores.zarr.device_codecs import codec_of, is_checked, matches_in
 from chunkflow.stores.zarr.dimensions import labels_of
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.metadata import direct
+from chunkflow.stores.zarr.multiscales import Level, level_at, level_in_store
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.stores.zarr.open_remote import open_url
 from chunkflow.stores.zarr.shards import Shards
@@ -178,6 +181,24 @@ def _folder(array: AnyArray) -> Path | None:
     return Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
 
 
+def level_of(array: AnyArray) -> Level | None:
+    """The level of an image of OME-Zarr that an array is; None if no group above it says so."""
+    folder = _folder(array)
+    if folder is not None:
+        return level_at(str(folder), len(array.shape))
+    with suppress(Exception):  # a server may refuse what lies above the array
+        return level_in_store(array)
+    return None
+
+
+def _labels_of(array: AnyArray) -> StoredLabels:
+    """Labels of an array. Where it names no dimensions, a group above it may name the axes of an image."""
+    found = labels_of(array)
+    if found.dimension_names is not None or (level := level_of(array)) is None:
+        return found
+    return found._replace(dimension_names=level.names)
+
+
 def _folder_guard(path: str) -> Guard:
     """Guard of the array in a folder."""
     return Guard.of_files(path, *(os.path.join(path, name) for name in METADATA), folder=path)
@@ -302,7 +323,7 @@ class ZarrSource(Unviewed):
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
-        self.labels = partial(labels_of, array)
+        self.labels, self.level = partial(_labels_of, array), partial(level_of, array)
         fill = array.fill_value if array.metadata.zarr_format == 2 else None
         self.masked = None if fill is None else np.asarray(fill).item()
         """In format 2 the fill value, which stands for missing values to xarray."""

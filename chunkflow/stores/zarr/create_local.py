@@ -22,7 +22,7 @@ from chunkflow.stores import paths
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import remove_unfinished, temporary
-from chunkflow.stores.new_array import NewArray
+from chunkflow.stores.new_array import NewArray, StoredLabels
 from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
@@ -32,6 +32,7 @@ from chunkflow.stores.zarr.array import METADATA, ZarrSink, encoder_for
 from chunkflow.stores.zarr.dimensions import fitting
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.encoding import Version, arguments, check_group, created_spec, described, dimensions_of
+from chunkflow.stores.zarr.multiscales import group_attributes, images_in, level_at
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 from chunkflow.system.files import create_hidden
 
@@ -53,7 +54,6 @@ class ZarrPathTarget:
     grows = True
 
     takes_labels = True
-    fitting = staticmethod(fitting)
 
     def __init__(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, said: NewArray | None = None, within: str = ""
@@ -89,6 +89,11 @@ class ZarrPathTarget:
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks, self.said, self.version)
+
+    def fitting(self, labels: StoredLabels, shape: Shape) -> StoredLabels:
+        """Labels of another array as the new one has them: a level of an image has the names of the image's axes."""
+        found, level = fitting(labels, shape), level_at(self.name, len(shape))
+        return found if level is None else found._replace(dimension_names=level.names)
 
     @property
     def claimed(self) -> tuple[str, str]:
@@ -221,7 +226,10 @@ def _keys_beside(target: ZarrPathTarget, version: int) -> dict[str, Any]:
     if os.path.lexists(target.name):
         return _keys(target.name, version)
     others = islice(dimensions.beside(target.name), dimensions.MOST) if target.groups else ()
-    return next(filter(None, (_keys(path, version) for path in others)), {})
+    found = next(filter(None, (_keys(path, version) for path in others)), {})
+    if found or version != 2 or not any(images_in(group_attributes(group)) for group in target.groups):
+        return found
+    return {"chunk_key_encoding": _key_encoding({"name": "v2", "separator": "/"})}  # which OME-Zarr wants
 
 
 def _key_encoding(given: Any) -> dict[str, Any]:
@@ -264,7 +272,9 @@ class ZarrPathSink:
         version = target.version
         made = arguments(spec, target.said, version)
         if target.said.dimension_names is None:
-            names = dimensions.named(target.name, len(spec.shape), member=bool(target.groups))
+            level = level_at(target.name, len(spec.shape))
+            member = bool(target.groups)
+            names = dimensions.named(target.name, len(spec.shape), member=member) if level is None else level.names
             made |= dimensions_of(names, version, made["attributes"])
         made |= _keys_beside(target, version)
         *groups, (place, _) = claim.steps

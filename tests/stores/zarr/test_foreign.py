@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.foreign import ZARR_READERS, create_tensor, tensor, tensor_spec
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import open_source, open_target
+from chunkflow.stores.zarr.multiscales import level_in
 from chunkflow.testing import ForeignReader, filled
 
 SHAPE = (23, 17, 5)
@@ -208,7 +210,7 @@ def test_zarrs_decodes_what_is_left_to_zarr(tmp_path: Path) -> None:
 # -- Images of several scales -----------------------------------------------------------------------------------------
 
 
-def image(path: Path, version: int) -> dict[str, Any]:
+def image(path: Path, version: int, *, named: bool = True) -> dict[str, Any]:
     """A group of an image at two scales, as OME-Zarr 0.4 and 0.5 have it; what the group says of itself."""
     axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
     scales = [{"path": str(i), "coordinateTransformations": [{"type": "scale", "scale": [2**i] * 2}]} for i in range(2)]
@@ -216,7 +218,7 @@ def image(path: Path, version: int) -> dict[str, Any]:
     says = {"ome": {"version": "0.5", "multiscales": images}} if version == 3 else {"multiscales": images}
     group = zarr.create_group(path, zarr_format=version, attributes=says)
     for i in range(2):
-        options: dict[str, Any] = {"dimension_names": ("y", "x")} if version == 3 else {}
+        options: dict[str, Any] = {"dimension_names": ("y", "x")} if version == 3 and named else {}
         keys: Any = {"name": "v2" if version == 2 else "default", "separator": "/"}
         group.create_array(
             str(i), shape=(40 >> i, 60 >> i), chunks=(16, 16), dtype="u2", chunk_key_encoding=keys, **options
@@ -246,3 +248,68 @@ def test_a_level_of_an_image(version: Any, tmp_path: Path) -> None:
     assert dict(group.attrs) == says
     if version == 3:
         assert zarr.open_array(path / "0").metadata.dimension_names == ("y", "x")
+
+
+def names_of(path: Path) -> Any:
+    array = zarr.open_array(path, mode="r")
+    return array.metadata.dimension_names if array.metadata.zarr_format == 3 else array.attrs["_ARRAY_DIMENSIONS"]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_results_have_the_names_of_an_images_axes(version: Any, tmp_path: Path) -> None:
+    path = tmp_path / "cells.ome.zarr"
+    image(path, version, named=False)
+    cf.copy(path / "0", out=tmp_path / "copy.zarr", device="cpu")
+    cf.rechunk(path / "1", (8, -1), tmp_path / "chunks.zarr", device="cpu")
+    cf.copy(path / "1", out=path / "2", device="cpu")
+    cf.copy(zarr.open_group(path, mode="r")["1"], out=path / "3", device="cpu")
+    cf.store([cf.open(path / "0").max(axis=0)], [tmp_path / "line.zarr"], device="cpu")
+    for made in (tmp_path / "copy.zarr", tmp_path / "chunks.zarr", path / "2", path / "3"):
+        assert list(names_of(made)) == ["y", "x"], made
+    assert list(names_of(tmp_path / "line.zarr")) == ["x"]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_new_levels_of_an_image_are_as_its_metadata_say(version: Any, tmp_path: Path) -> None:
+    path, source = tmp_path / "cells.ome.zarr", tmp_path / "source.zarr"
+    says = image(source, version)
+    zarr.create_group(path, zarr_format=version, attributes=says)
+    cf.copy(filled((40, 60), "u2"), out=path / "0", device="cpu")
+    cf.store([cf.coarsen(np.mean, cf.open(path / "0"), {0: 2, 1: 2})], [path / "1"], device="cpu")
+    for name in "01":
+        assert list(names_of(path / name)) == ["y", "x"]
+        assert (path / name / ("" if version == 2 else "c") / "0" / "0").is_file(), "chunks lie in folders"
+
+
+def test_an_image_behind_a_url_names_its_axes(tmp_path: Path) -> None:
+    image(tmp_path / "cells.ome.zarr", 3, named=False)
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").put(str(tmp_path / "cells.ome.zarr"), "/axes/cells.ome.zarr", recursive=True)
+    with closing(open_source("memory://axes/cells.ome.zarr/1")) as source:
+        assert (source.level().names, source.level().scale) == (("y", "x"), (2.0, 2.0))  # type: ignore[attr-defined]
+        assert source.labels().dimension_names == ("y", "x")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [{"axes": ["y"], "datasets": [{"path": "0"}]}],
+        [{"axes": ["y", "y"], "datasets": [{"path": "0"}]}],
+        [{"axes": [{"name": "y"}, 3], "datasets": [{"path": "0"}]}],
+        [{"axes": ["y", "x"], "datasets": [{"path": 0}, None]}],
+    ],
+)
+@pytest.mark.parametrize("version", [2, 3])
+def test_metadata_of_images_that_are_not_understood_name_nothing(wrong: Any, version: Any, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr", zarr_format=version, attributes={"multiscales": wrong, "ome": 1})
+    group.create_array("0", data=filled((4, 6), "u2"))
+    cf.copy(tmp_path / "g.zarr" / "0", out=tmp_path / "o.zarr", device="cpu")
+    assert zarr.open_array(tmp_path / "o.zarr").metadata.dimension_names is None
+
+
+def test_axes_that_are_texts_have_no_units_and_scales_are_multiplied() -> None:
+    steps = [{"type": "scale", "scale": [2, 3]}]
+    levels = [{"path": "s0/image", "coordinateTransformations": [*steps, {"type": "translation"}]}]
+    said = {"multiscales": [{"axes": ["y", "x"], "datasets": levels, "coordinateTransformations": steps}]}
+    assert level_in(said, "s0/image", 2) == (("y", "x"), (None, None), (4.0, 9.0))
