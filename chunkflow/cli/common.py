@@ -17,6 +17,7 @@ from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.stores.paths import HDF5, TIFF, hdf5_named
 from chunkflow.stores.patterns import matching as matching_paths
+from chunkflow.stores.patterns import pattern_of, unmatched
 
 Commands = Any
 """What ``add_subparsers`` gives. argparse has no public name for it."""
@@ -117,7 +118,7 @@ def unrecognized(rest: Sequence[str], given: Sequence[str], options: Iterable[st
     files = [each for each in rest if os.path.exists(each)]
     if files:
         folder, end = os.path.dirname(files[0]), os.path.splitext(files[0])[1]
-        pattern = os.path.join(folder, f"*{end}") + ":/name" * (end.lower() in HDF5)
+        pattern = pattern_of(folder, end) + ":/name" * (end.lower() in HDF5)
         return f": one array is taken here. Put a pattern in quotes, as '{pattern}': that is one array of all files"
     if any(map(_OPTION.match, given)):
         return ", perhaps since an option stands among the arrays: give options after them"
@@ -239,7 +240,7 @@ def matching(path: str) -> list[str]:
     found = matching_paths(path)
     is_pattern = any(letter in file for letter in "*?[") and "://" not in path and not path.lower().endswith(TIFF)
     if is_pattern and not found and not os.path.exists(file):
-        refuse(f"no file matches the pattern {file}")
+        refuse(f"no file matches the pattern {file}{unmatched(path)}")
     return found
 
 

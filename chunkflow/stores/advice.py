@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from chunkflow.errors import ArgumentError, ChunkflowError, SourceNotFoundError
 from chunkflow.stores.paths import HDF5, TIFF, hdf5_named, is_hdf5, listed
+from chunkflow.stores.patterns import pattern_of, unmatched
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system.deferred import at
 from chunkflow.system.files import open_regular
@@ -74,6 +75,12 @@ READERS = (
 
 FEW = 3
 """Names of a directory that are listed."""
+
+UNKNOWN = ":/name"
+"""What stands for the name of a dataset that is not known."""
+
+CHECKED = 16
+"""Files of a directory of which it is looked whether they have the same dataset."""
 
 MARKS = {"attributes.json": "N5", "manifest.ocdbt": "OCDBT, a database of zarr arrays", "info": "neuroglancer's"}
 """Files by which directories of other formats are known."""
@@ -166,7 +173,7 @@ def pattern(given: str) -> str:
     if not any(letter in given for letter in "*?["):
         return ""
     if given.lower().endswith(TIFF) or not glob.glob(_head(given)):
-        return ": no file matches the pattern"
+        return f": no file matches the pattern{unmatched(given)}"
     return f": chunkflow.open({_named(given)!r}) is one array of all that match"
 
 
@@ -188,7 +195,16 @@ def _dataset(file: str) -> str:
         return ""
     with suppress(Exception):  # it is damaged, or h5py is missing
         return f":/{at('chunkflow.stores.hdf5.dataset:inside')(file)[0][len(file) :].lstrip(':/')}"
-    return ":/name"
+    return UNKNOWN
+
+
+def _holds(file: str, dataset: str) -> bool:
+    """Whether a file has a dataset that the first one has; true where that has none, or its name is not known."""
+    if dataset in ("", UNKNOWN):
+        return True
+    with suppress(Exception):
+        return f"{file}{dataset}" in at("chunkflow.stores.hdf5.dataset:inside")(file)
+    return False
 
 
 def _existing(path: str) -> tuple[str, str]:
@@ -221,10 +237,14 @@ def _inside(given: str, path: str) -> str:
             files = [name for name in names if name.lower().endswith(endings)]
             if not files:
                 continue
-            some = os.path.join(given, f"*{os.path.splitext(files[0])[1]}")
+            ending = os.path.splitext(files[0])[1]
+            same, some = [name for name in files if name.endswith(ending)], pattern_of(given, ending)
             if endings == TIFF:
-                return f"{some!r} is one array of its files ({listed(files, FEW)})"
-            one = os.path.join(given, files[0])
-            one, some = one + _dataset(one), _named(some)
-            return f"{one!r} is one of its arrays; chunkflow.open({some!r}) is one array of all ({listed(files, FEW)})"
+                return f"{some!r} is one array of its files ({listed(same, FEW)})"
+            dataset = _dataset(os.path.join(given, files[0]))
+            one = os.path.join(given, files[0]) + dataset
+            if not all(_holds(os.path.join(given, name), dataset) for name in same[:CHECKED]):
+                return f"{one!r} is one of its arrays (its files are {listed(files, FEW)})"
+            some += dataset
+            return f"{one!r} is one of its arrays; chunkflow.open({some!r}) is one array of all ({listed(same, FEW)})"
     return ""

@@ -20,3 +20,27 @@ def matching(path: str) -> list[str]:
     if os.path.exists(file):
         return []
     return [each if name is None else f"{each}:{name}" for each in sorted(glob.glob(file))]
+
+
+def pattern_of(folder: str, ending: str) -> str:
+    """The pattern of the files in a directory whose names end so; letters that stand for others are escaped.
+
+    >>> pattern_of("exp[1]", ".tif"), pattern_of("", ".npy")
+    ('exp[[]1]/*.tif', '*.npy')
+    """
+    return os.path.join(glob.escape(folder), f"*{glob.escape(ending)}")
+
+
+def unmatched(pattern: str) -> str:
+    """What a pattern that matches no file lacks: the end of a sentence, or empty where that is not known.
+
+    >>> unmatched("/nowhere/*.tif")
+    ''
+    """
+    file, name = hdf5_named(pattern) or (pattern, None)
+    folder, last = os.path.split(file)
+    escaped = os.path.join(glob.escape(folder), last)
+    if escaped == file or not glob.glob(escaped):
+        return ""
+    whole = escaped if name is None else f"{escaped}:{name}"
+    return f". Brackets in it stand for one of some letters: as names of directories they are written as in {whole!r}"

@@ -326,13 +326,15 @@ def test_a_depth_is_a_number_or_several(capsys: pytest.CaptureFixture[str]) -> N
         (["stats", *(f"{i}.tif" for i in range(9))], "1.tif 2.tif 3.tif ...: one array is taken here. Put a pattern"),
         (["copy", *(f"{i}.tif" for i in range(9)), "c.npy"], "in quotes, as '*.tif': that is one array of all files"),
         (["stats", "s/0.h5", "s/1.h5"], "in quotes, as 's/*.h5:/name'"),
+        (["stats", "s[1]/0.h5", "s[1]/1.h5"], "in quotes, as 's[[]1]/*.h5:/name'"),
         (["stats", "a.npy", "nothing"], "unrecognized arguments: nothing (see chunkflow stats --help)"),
         (["copy", "a.npy", "--device", "cpu", "c.npy", "d.npy"], "d.npy, perhaps since an option stands among"),
     ],
 )
 def test_wrong_lines_say_what_was_meant(line: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("s").mkdir()
-    for name in (*(f"{i}.tif" for i in range(9)), "s/0.h5", "s/1.h5"):
+    Path("s[1]").mkdir()
+    for name in (*(f"{i}.tif" for i in range(9)), "s/0.h5", "s/1.h5", "s[1]/0.h5", "s[1]/1.h5"):
         Path(name).touch()
     with pytest.raises(SystemExit) as ended:
         main(line)

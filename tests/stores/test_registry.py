@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import chunkflow as cf
+from chunkflow.cli import main
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
 from chunkflow.stores import open_source, open_target, registry
+from chunkflow.stores.paths import tiff_files
 
 
 class OnDevice:
@@ -131,6 +133,54 @@ def test_of_a_directory_of_files_the_line_is_named_that_opens_them(
         open_source("steps")
     said = f"{one!r} is one of its arrays; chunkflow.open({joined!r}) is one array of all ({name!r})"
     assert str(caught.value).endswith(f"steps is a directory, and no zarr array: {said}")
+
+
+@pytest.mark.parametrize("folder", ["exp[1]", "a*b", "what?"])
+def test_patterns_that_are_suggested_open_the_files(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(folder).mkdir()
+    for i in range(3):
+        np.save(f"{folder}/{i}.npy", np.full(4, i))
+    with pytest.raises(ArgumentError) as caught:
+        cf.open(folder)
+    (pattern,) = re.findall(r"chunkflow\.open\('(.*)'\) is one array of all", str(caught.value))
+    np.testing.assert_array_equal(cf.open(pattern).compute(device="cpu")[:, 0], [0, 1, 2])
+    (Path(folder) / "0.tif").touch()
+    with pytest.raises(ArgumentError) as caught:
+        cf.open(folder)
+    (pattern,) = re.findall(r"array: '(.*)' is one array of its files", str(caught.value))
+    assert tiff_files(pattern) == [f"{folder}/0.tif"]
+
+
+@pytest.mark.parametrize("last", ["*.tif", "*.npy"])
+def test_of_a_pattern_with_brackets_the_escaped_one_is_named(
+    last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("exp[1]").mkdir()
+    Path(f"exp[1]/0{last[1:]}").touch()
+    with pytest.raises(SourceNotFoundError, match=rf"written as in 'exp\[\[\]1\]/\{last}'$"):
+        cf.open(f"exp[1]/{last}")
+    assert main(["stats", f"exp[1]/{last}"]) == 2
+    assert f"written as in 'exp[[]1]/{last}'" in capsys.readouterr().err
+    assert main(["stats", f"exp[1]/none{last}"]) == 2
+    assert "written as" not in capsys.readouterr().err
+
+
+def test_no_pattern_is_suggested_of_files_with_other_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("d").mkdir()
+    for name, dataset in (("a.h5", "u"), ("b.h5", "vort"), ("vort.nc", "vort")):
+        cf.copy(np.arange(3), f"d/{name}:/{dataset}", device="cpu")
+    with pytest.raises(ArgumentError, match=r"'d/a.h5:/u' is one of its arrays \(its files are .*'vort\.nc'\)$"):
+        cf.open("d")
+    Path("d/b.h5").unlink()
+    cf.copy(np.arange(3), "d/c.h5:/u", device="cpu")
+    with pytest.raises(ArgumentError, match=r"open\('d/\*\.h5:/u'\) is one array of all \('a\.h5', 'c\.h5'\)$"):
+        cf.open("d")
+    assert cf.open("d/*.h5:/u").shape == (2, 3)
 
 
 def test_of_many_files_a_few_are_named(tmp_path: Path) -> None:
