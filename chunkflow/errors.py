@@ -144,6 +144,14 @@ class CodingWarning(UserWarning):
     """An array's attributes say that its numbers stand for others, and these are not computed."""
 
 
+class FileOrderWarning(UserWarning):
+    """Files of a pattern are in the order of their names as text, and numbers in these have another one.
+
+    As text ``f10.tif`` comes before ``f2.tif``. Numbers that have the same number of digits, with zeros in front, have
+    one order; so have those behind a decimal point.
+    """
+
+
 class LossWarning(UserWarning):
     """What is written has less than what was there, or what is copied: attributes, or digits."""
 

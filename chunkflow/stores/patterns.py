@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+import re
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
 
+from chunkflow.errors import FileOrderWarning
 from chunkflow.stores.paths import TIFF, hdf5_named
+from chunkflow.system.users_line import users_line
+
+_DIGITS = re.compile(r"[0-9]*")
+_NUMBER = re.compile(r"[0-9]+\Z")
 
 
 def matching(path: str) -> list[str]:
@@ -44,3 +53,37 @@ def unmatched(pattern: str) -> str:
         return ""
     whole = escaped if name is None else f"{escaped}:{name}"
     return f". Brackets in it stand for one of some letters: as names of directories they are written as in {whole!r}"
+
+
+def warn_of_order(pattern: str, files: Sequence[str]) -> None:
+    """Warn of files, in the order of their names, in which numbers come in another order."""
+    for first, second in pairwise(files):
+        if _is_turned(first, second):
+            paths = [(hdf5_named(each) or (each, None))[0] for each in (first, second)]
+            names = paths if os.path.dirname(paths[0]) != os.path.dirname(paths[1]) else map(os.path.basename, paths)
+            warnings.warn(
+                f"the files of {pattern} are taken in the order of their names as text, {' before '.join(names)}, "
+                "though their numbers have another order: write numbers with zeros in front, each with as many digits, "
+                "or give chunkflow.stack a list, [chunkflow.open(path) for path in paths], in the order that is wanted",
+                FileOrderWarning,
+                stacklevel=users_line(),
+            )
+            return
+
+
+def _is_turned(first: str, second: str) -> bool:
+    """Whether a name has a larger number than the one after it, at the place where they begin to differ.
+
+    >>> _is_turned("f10.tif", "f2.tif"), _is_turned("f02.tif", "f10.tif"), _is_turned("f.tif", "f1.tif")
+    (True, False, False)
+    >>> _is_turned("t0.25.h5", "t0.5.h5"), _is_turned("t10.5.h5", "t9.5.h5")
+    (False, True)
+    """
+    length = min(len(first), len(second))
+    same = first[: next((i for i in range(length) if first[i] != second[i]), length)]
+    found = _NUMBER.search(same)
+    start = found.start() if found else len(same)
+    if start > 1 and same[start - 1] == "." and same[start - 2].isdecimal():
+        return False  # decimals: as text they have the right order
+    numbers = [_DIGITS.match(name, start)[0] for name in (first, second)]  # type: ignore[index]
+    return all(numbers) and int(numbers[0]) > int(numbers[1])

@@ -23,6 +23,7 @@ from chunkflow.stores.checksums import asked
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.paths import TIFF, absolute, hdf5_named, hdf5_parts, netcdf3_parts, tiff_files
+from chunkflow.stores.patterns import warn_of_order
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.times import Counts
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
@@ -277,6 +278,7 @@ def open_source(obj: Any) -> Source:
     if isinstance(obj, (str, os.PathLike)):
         source = open_path(_text(obj))
         warn_of(source)
+        warn_of_order_in(source)
         return source
     for kind in KINDS:
         if kind.source is not None and kind.recognizes(obj):
@@ -285,6 +287,11 @@ def open_source(obj: Any) -> Source:
         f"an input of type {type(obj).__name__} is not an array{_instead(obj)}: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
+
+
+def warn_of_order_in(source: Source) -> None:
+    """Warn of an array of several files whose numbers are in another order than their names."""
+    warn_of_order(source.spec.name, getattr(source, "in_order", ()))
 
 
 def _instead(obj: Any) -> str:
@@ -336,6 +343,7 @@ class Stored:
         source = open_path(self.path)
         if self.warns:
             warn_of(source)
+            warn_of_order_in(source)
         for _, gaps in gaps_of([source]):
             gaps.refuses, gaps.accepts = self.missing == "error", self.missing == "fill"
         return source

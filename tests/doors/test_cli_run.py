@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import zarr
 import chunkflow as cf
 from chunkflow.cli import main, run
 from chunkflow.engine.block_runner import BlockRunner
+from chunkflow.errors import FileOrderWarning
+from chunkflow.stores.patterns import warn_of_order
 
 A = np.random.default_rng(0).random((8, 12, 16)).astype("f4")
 B = A[::-1].copy()
@@ -440,3 +443,51 @@ def test_a_block_function_of_several_results_is_told_what_fits_the_command(
     told = capsys.readouterr().err
     assert "fn returned a tuple of 2 arrays, and OUT takes one: return one of them" in told
     assert "dtype=" not in told
+
+
+@pytest.mark.parametrize("ending", [".npy", ".h5:/u", ".zarr", ".tif"])
+def test_files_whose_numbers_have_another_order_are_warned_of(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if ending == ".tif":
+        pytest.importorskip("tifffile")
+    monkeypatch.chdir(tmp_path)
+    for i in (0, 1, 2, 10):
+        cf.copy(np.full((4, 4), i, "u1"), f"f{i}{ending}", device="cpu")
+        cf.copy(np.full((4, 4), i, "u1"), f"g{i:02}{ending}", device="cpu")
+    file = ending.partition(":")[0]
+    told = (
+        rf"f\*{re.escape(ending)} are taken .*, f10{file} before f2{file}, though .* zeros in front.*chunkflow\.stack"
+    )
+    for how in ({}, {"decode": "raw"}, {"missing": "fill"}):
+        with pytest.warns(FileOrderWarning, match=told):
+            found = cf.open(f"f*{ending}", **how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert found[:, 0, 0].compute(device="cpu").tolist() == [0, 1, 10, 2]
+    in_time = cf.stack([cf.open(f"f{i}{ending}") for i in (0, 1, 2, 10)])  # the way out that is told
+    assert in_time[:, 0, 0].compute(device="cpu").tolist() == [0, 1, 2, 10]
+    assert cf.open(f"g*{ending}")[:, 0, 0].compute(device="cpu").tolist() == [0, 1, 2, 10]
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["stats", f"f*{ending}"]) == 0
+    assert capsys.readouterr().err.count(f"f10{file} before f2{file}") == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "turned"),
+    [
+        (["a", "a1", "a10"], None),
+        (["t0.25", "t0.5"], None),  # decimals
+        (["a01", "a1"], None),
+        (["c10_t1", "c9_t10"], "c10_t1 before c9_t10"),
+        (["r10/f", "r9/f"], "r10/f before r9/f"),
+        (["x1", "x1b10", "x1b9"], "x1b10 before x1b9"),
+    ],
+)
+def test_which_orders_are_warned_of(names: list[str], turned: str | None) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warn_of_order("*", names)
+    assert [str(each.message).split("text, ")[1].partition(",")[0] for each in seen] == ([turned] if turned else [])

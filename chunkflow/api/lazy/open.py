@@ -25,8 +25,8 @@ from chunkflow.stores.cf_times import time_coding
 from chunkflow.stores.checks import TimesError
 from chunkflow.stores.foreign.xarray import held
 from chunkflow.stores.paths import hdf5_parts
-from chunkflow.stores.patterns import matching
-from chunkflow.stores.registry import stored
+from chunkflow.stores.patterns import matching, warn_of_order
+from chunkflow.stores.registry import stored, warn_of_order_in
 
 
 def _named(given: tuple[object, ...]) -> str:
@@ -52,7 +52,8 @@ def open(
     ----------
     source : array_like, str or path
         A source, as for `chunkflow.map`. A pattern, as ``"step_*.h5:/u"``, is the stack of the arrays that match, along
-        a new first axis, in the order of their names.
+        a new first axis, in the order of their names as text; a `FileOrderWarning` says where numbers in these have
+        another order.
     decode : {"cf", "raw"}, optional
         Of a path, whose array has attributes of the CF conventions that change what its numbers mean (``scale_factor``,
         ``add_offset``, ``_FillValue``, ``missing_value``, ``_Unsigned``): "cf" gives the values, with NaN for what is
@@ -84,6 +85,7 @@ def open(
     if missing not in (None, "fill", "error"):
         raise ArgumentError(f"missing={missing!r} is unknown: 'fill' or 'error', for missing chunks")
     if isinstance(source, str | os.PathLike) and (files := matching(os.fspath(source))):
+        warn_of_order(os.fspath(source), files)
         stack = importlib.import_module("chunkflow.api.rearrange.join").stack  # which makes expressions
         return stack([open(file, decode=decode, missing=missing) for file in files])
     if decode is not None:
@@ -133,6 +135,7 @@ def _decoded(path: Any, decode: str, missing: str | None) -> Any:
     as_stored = stored(path, missing=missing)
     found = Array(SourceNode(as_stored))
     with closing(open_source(as_stored)) as source:
+        warn_of_order_in(source)
         how = coding_of(source) if decode == "cf" else None
         are_times = decode == "cf" and source.spec.dtype.kind in "iuf"
         times = time_coding(getattr(source, "attributes", {}), source.spec.name) if are_times else None

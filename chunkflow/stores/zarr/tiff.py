@@ -90,18 +90,20 @@ class TiffSource(ZarrSource):
     """A store of tifffile's, which reads and decodes what is asked for."""
 
     opened: ExitStack
+    in_order: list[str]
+    """Its files, one behind the other."""
     kind = "of"
 
     def __init__(self, path: str, files: list[str], store: Any) -> None:
         name = os.path.abspath(path)
-        self._files = list(map(os.path.abspath, files))
-        super().__init__(zarr.open_array(store, mode="r"), Guard.of_files(name, *self._files))
+        self.in_order = list(map(os.path.abspath, files))
+        super().__init__(zarr.open_array(store, mode="r"), Guard.of_files(name, *self.in_order))
         self.spec = replace(self.spec, name=name)
         self.masked = None  # TIFF has no missing values: the fill value is tifffile's
 
     def where(self, region: Region) -> str:
         """See `Located.where`: of several files the one with the region's first element."""
-        return self._files[region[0].start] if len(self._files) > 1 else self.spec.name
+        return self.in_order[region[0].start] if len(self.in_order) > 1 else self.spec.name
 
     def close(self) -> None:
         """See `Source.close`."""
