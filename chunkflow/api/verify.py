@@ -20,8 +20,10 @@ from chunkflow.engine.options import ProgressLike
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores import Source, open_source
+from chunkflow.stores.checks import TimesError
 from chunkflow.stores.protocol import checksums_of, gaps_of, guards_of, refuse_doubtful, where
-from chunkflow.stores.registry import stored
+from chunkflow.stores.registry import Stored, stored
+from chunkflow.stores.times import counts_of
 from chunkflow.system.host import cores
 
 LISTED = 1000
@@ -113,7 +115,8 @@ def verify(
     Parameters
     ----------
     path : str or path
-        Of a ``.npy`` file, a zarr array or an HDF5 dataset, or a URL.
+        Of a ``.npy`` file, a zarr array or an HDF5 dataset, or a URL: of one array. The command ``chunkflow verify``
+        takes files and groups with several, and patterns of files.
     missing : {"fill", "error"}, optional
         What chunks of a zarr array are that are not stored. Writers leave out chunks that hold only the fill value, so
         they are whole by default. If all were written, one that is gone is damage: say "error".
@@ -146,7 +149,7 @@ def verify(
     given, shown = stored(path, missing=missing), make(progress)
     watch = Trace([shown] if shown is not None else [])
     try:
-        source = open_source(given)
+        source = _opened(given)
     except ReadError as error:
         damage = Damage(None, given.path, str(error))
         return Verification(given.path, 0, 1, 0, 0, "", (damage,))
@@ -165,6 +168,19 @@ def verify(
         return Verification(
             spec.name, found.done, found.damaged, gone, spec.nbytes, checksums_of(source), tuple(found.damages)
         )
+
+
+def _opened(given: Stored) -> Source:
+    """The source of a path; of times their integers."""
+    try:
+        return open_source(given)
+    except TimesError as error:
+        source = open_source(counts) if (counts := counts_of(given.path, error.dtype)) is not None else None
+        if source is None:
+            raise
+    for _, gaps in gaps_of([source]):
+        gaps.refuses, gaps.accepts = given.missing == "error", given.missing == "fill"
+    return source
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import chunkflow as cf
-from chunkflow import errors
 from chunkflow.cli import calibrate, completion, convert, demo, doctor, info, leftovers, rechunk, run, stats, verify
-from chunkflow.cli.common import Parser, add_debug, said, worded
+from chunkflow.cli.common import Parser, add_debug, failed, said, worded
 from chunkflow.system import interrupts
 
 COMMANDS = (demo, info, doctor, run, stats, convert, rechunk, verify, leftovers, calibrate, completion)
 """Modules of commands, in the order of the help."""
-
-REFUSED = (
-    errors.ArgumentError,
-    errors.ArgumentTypeError,
-    errors.BudgetError,
-    errors.DeviceError,
-    errors.OutputExistsError,
-    errors.PlaceError,
-    errors.SourceNotFoundError,
-    errors.UnsupportedError,
-)
-"""Errors about what the user wrote. Others are of a run that failed."""
 
 EXITS = """\
 exit codes: 0 success; 1 a run failed, or what was checked is not right; 2 wrong arguments; 130 Ctrl-C
@@ -81,10 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())  # Python flushes it once more at its end
         return 141  # 128 + SIGPIPE
     except Exception as error:
-        if getattr(options, "debug", False) or os.environ.get("CHUNKFLOW_DEBUG", "0") != "0":
-            traceback.print_exc()
-        print("chunkflow: error:", said(error), file=sys.stderr)
-        return 2 if isinstance(error, REFUSED) else 1
+        return failed(error, options)
 
 
 def _once() -> Callable[..., None]:

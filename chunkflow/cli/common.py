@@ -9,15 +9,38 @@ import os
 import re
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import chunkflow as cf
 from chunkflow.core.units import format_bytes
-from chunkflow.errors import ArgumentError, ChunkflowError
+from chunkflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BudgetError,
+    ChunkflowError,
+    DeviceError,
+    OutputExistsError,
+    PlaceError,
+    SourceNotFoundError,
+    UnsupportedError,
+)
 from chunkflow.stores.paths import HDF5, TIFF, hdf5_named
 from chunkflow.stores.patterns import matching as matching_paths
 from chunkflow.stores.patterns import pattern_of, unmatched
+
+REFUSED = (
+    ArgumentError,
+    ArgumentTypeError,
+    BudgetError,
+    DeviceError,
+    OutputExistsError,
+    PlaceError,
+    SourceNotFoundError,
+    UnsupportedError,
+)
+"""Errors about what the user wrote. Others are of a run that failed."""
 
 Commands = Any
 """What ``add_subparsers`` gives. argparse has no public name for it."""
@@ -264,6 +287,14 @@ def said(error: BaseException) -> str:
     if interrupted or isinstance(error, ChunkflowError):
         return text
     return f"{type(error).__name__}: {text} (--debug shows more)"
+
+
+def failed(error: Exception, options: argparse.Namespace) -> int:
+    """Print an error in a line, after its traceback if that is asked for. The exit code."""
+    if getattr(options, "debug", False) or os.environ.get("CHUNKFLOW_DEBUG", "0") != "0":
+        traceback.print_exception(error)
+    print("chunkflow: error:", said(error), file=sys.stderr)
+    return 2 if isinstance(error, REFUSED) else 1
 
 
 def worded(text: str) -> str:

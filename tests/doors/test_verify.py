@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,71 @@ def test_missing_chunks_are_damage_where_all_were_written(tmp_path: Path, capsys
     assert "damaged: [16:24, 0:16]" in capsys.readouterr().out
     with pytest.raises(cf.errors.ArgumentError, match="missing='all' is unknown"):
         cf.verify(path, missing="all")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["step_{}.h5:/fields/u", "step_{}.zarr", "step_{}.npy"])
+def test_each_file_of_a_pattern_is_verified(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for i in range(3):
+        cf.copy(X, kind.format(i), device="cpu")
+    assert main(["verify", kind.format("*")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.startswith(f"{tmp_path}/{kind.format(i)}: ") for i, line in enumerate(lines)] == [True] * 3
+    file = tmp_path / kind.format(1).partition(":")[0]
+    file = file / "zarr.json" if file.is_dir() else file
+    file.write_bytes(file.read_bytes()[:-100])
+    assert main(["verify", kind.format("*")]) == 1
+    told = capsys.readouterr().out
+    assert re.search(r"step_1\S*: 0 chunks of 0 B in all, 1 damaged", told)
+    assert told.count("chunks of 4.10 kB in all, 0 damaged") == 2
+
+
+def test_all_arrays_of_files_and_groups_are_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("a.h5:/u", "a.h5:/run/v", "g.zarr/0", "g.zarr/labels/0"):
+        cf.copy(X, path, device="cpu")
+    with h5py.File("a.h5", "r+") as file:
+        file["names"] = ["x", "y"]
+    zarr.create_array("g.zarr/time", data=np.arange(3).astype("M8[s]"))
+    assert main(["verify", "a.h5", "g.zarr"]) == 0
+    lines = [line.removeprefix(f"{tmp_path}/") for line in capsys.readouterr().out.splitlines()]
+    assert [line.partition(": ")[0] for line in lines] == [
+        "a.h5:/names",
+        "a.h5:/run/v",
+        "a.h5:/u",
+        "g.zarr/0",
+        "g.zarr/labels/0",
+        "g.zarr/time",
+    ]
+    assert lines[0].startswith("a.h5:/names: not verified: ")
+    assert "24 B in all, 0 damaged" in lines[-1]
+    (tmp_path / "g.zarr/time/c/0").unlink()
+    assert main(["verify", "g.zarr", "--missing", "error"]) == 1
+    assert "damaged: [0:3], in" in capsys.readouterr().out
+
+
+def test_wrong_paths_do_not_keep_others_from_being_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cf.copy(X, "a.h5:/u", device="cpu")
+    with h5py.File("a.h5", "r+") as file:
+        file["names"] = ["x", "y"]
+    for wrong, told in (
+        ("none.npy", "there is no array under"),
+        ("none*.npy", "no file matches the pattern none*.npy"),
+        ("a.h5:/names", "has dtype object"),
+        ("a.h5:/w", "there is no dataset '/w'"),
+    ):
+        assert main(["verify", wrong, "a.h5:/u"]) == 2
+        out, err = capsys.readouterr()
+        assert "a.h5:/u: " in out
+        assert told in err
+        assert err.startswith("chunkflow: error: ")
+    Path(npy(tmp_path)).write_bytes(Path("x.npy").read_bytes()[:-8])
+    assert main(["verify", "x.npy", "none.npy"]) == 2  # the worst
+    assert "1 damaged" in capsys.readouterr().out
