@@ -15,7 +15,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from chunkflow.stores.kvstore.fsspec import is_remote
-from chunkflow.stores.zarr.documents import parsed, read_document
+from chunkflow.stores.zarr.documents import MOST, parsed
+from chunkflow.system.files import open_regular
 
 HIGHEST = 2
 """How many groups above an array are looked at: a level may be ``image.zarr/scale0/image``."""
@@ -95,13 +96,21 @@ def level_at(path: str, ndim: int) -> Level | None:
 
 
 def group_attributes(path: str) -> Any:
-    """Attributes of the zarr group in a directory, of either format; empty where there is none that is understood."""
-    try:
-        if os.path.isfile(document := os.path.join(path, "zarr.json")):
-            return read_document(document).get("attributes")
-        return read_document(document) if os.path.isfile(document := os.path.join(path, ".zattrs")) else {}
-    except (OSError, ValueError, AttributeError):
-        return {}
+    """Attributes of the group in a directory that describes images; empty where there is none that is understood.
+
+    A group without images is not parsed: it may describe many members.
+    """
+    for name in ("zarr.json", ".zattrs"):
+        try:
+            with open(open_regular(os.path.join(path, name)), "rb") as file:
+                raw = file.read(MOST + 1)
+            found = parsed(raw) if b'"multiscales"' in raw else {}
+            return found if name == ".zattrs" else found.get("attributes")
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, AttributeError):
+            break
+    return {}
 
 
 def level_in_store(array: Any) -> Level | None:
