@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from chunkflow.kernels.linalg.lines import fitted
 from chunkflow.kernels.statistics.ranks import ranked
 from chunkflow.stores.foreign.wrapped import file_of
 from chunkflow.stores.foreign.xarray import StoredVariable, held
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.registry import instance_of, open_target
 from chunkflow.stores.zarr.groups import consolidate, default_format, location_of_group
 from chunkflow.system.optional import missing
@@ -52,6 +54,8 @@ try:
     from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 except ModuleNotFoundError as error:
     raise missing(error, "xarray", "chunkflow.xarray", "xarray") from error
+
+T = TypeVar("T")
 
 _is_zarr_array = instance_of("zarr", "Array")
 
@@ -288,8 +292,7 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         UnsupportedError
             ``compute=False``.
         """
-        if not kwargs.get("compute", True):
-            raise UnsupportedError("compute=False is not supported: leave it out, and store when the result is wanted")
+        _refuse_later(kwargs)
         regions = kwargs.get("regions") or [None] * len(targets)
         places = [WritableRegion.of(target, region or ()) for target, region in zip(targets, regions, strict=True)]
         options = {name: kwargs[name] for name in ("budget", "device", "progress") if name in kwargs}
@@ -365,6 +368,12 @@ def _writers() -> Any:
     return importlib.import_module("xarray.backends.api" if found is None else "xarray.backends.writers")
 
 
+def _given_to(theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Arguments of a call by their names."""
+    given = dict(inspect.signature(theirs).bind(*args, **kwargs).arguments)
+    return {**given, **given.pop("kwargs", {})}
+
+
 @dataclass
 class _Storing:
     """A call of `to_zarr`: arguments of its runs, attributes that wait for its checks, and arrays that it lengthens."""
@@ -383,9 +392,10 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
 
     A block of chunkflow's has whole chunks, whatever they are: they need not lie in those that xarray supposes.
     """
-    given = inspect.signature(theirs).bind(dataset, *args, **kwargs).arguments
-    if not any(map(_is_expression, dataset.variables.values())):
+    given = _given_to(theirs, dataset, *args, **kwargs)
+    if not _have_expressions([dataset]):
         return theirs(dataset, *args, **kwargs)
+    _refuse_later(given)
     options, encoding = given.get("chunkmanager_store_kwargs") or {}, dict(given.get("encoding") or {})
     token = _storing.set(call := _Storing(options))
     try:
@@ -395,7 +405,7 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
         if given.get("mode") == "w":
             _refuse_emptied([dataset], _root_of(given))
         dataset, encoding = _in_chunks(dataset, encoding, given.get("zarr_format"), options)
-        return theirs(**{**given, "dataset": dataset, "encoding": encoding})
+        return _new_store(theirs, {**given, "dataset": dataset, "encoding": encoding})
     except BaseException as error:
         _shortened(call)
         _reworded(error, options)
@@ -407,8 +417,11 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
 @_taught(_writers(), "_datatree_to_zarr")
 def _tree_stored(theirs: Any, tree: Any, *args: Any, **kwargs: Any) -> Any:
     """As `_stored`, of all datasets of a tree."""
-    given = inspect.signature(theirs).bind(tree, *args, **kwargs).arguments
+    given = _given_to(theirs, tree, *args, **kwargs)
     datasets = {node.path: node.to_dataset(inherit=False) for node in tree.subtree}
+    if not _have_expressions(datasets.values()):
+        return theirs(tree, *args, **kwargs)
+    _refuse_later(given)
     options, encoding = given.get("chunkmanager_store_kwargs") or {}, given.get("encoding") or {}
     token = _storing.set(_Storing(options))
     try:
@@ -417,12 +430,61 @@ def _tree_stored(theirs: Any, tree: Any, *args: Any, **kwargs: Any) -> Any:
         if given.get("mode", "w-") in ("w", "w-"):
             for path, dataset in datasets.items():
                 _in_chunks(dataset, dict(encoding.get(path) or {}), given.get("zarr_format"), options)
+            return _new_store(theirs, given)
         return theirs(tree, *args, **kwargs)
     except BaseException as error:
         _reworded(error, options)
         raise
     finally:
         _storing.reset(token)
+
+
+def _have_expressions(datasets: Iterable[xarray.Dataset]) -> bool:
+    return any(_is_expression(v) for dataset in datasets for v in dataset.variables.values())
+
+
+def _refuse_later(given: Mapping[str, Any]) -> None:
+    if not given.get("compute", True):
+        raise UnsupportedError(
+            "compute=False is not supported: leave it out, and store when the result is wanted. Nothing was written"
+        )
+
+
+def _new_store(theirs: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """Write a whole store. At a path it appears when all is written, in the place of an older one."""
+    store, replaces = given.get("store"), given.get("mode") == "w"
+    is_path = isinstance(store, str | os.PathLike) and "://" not in (name := os.fspath(store))
+    if not is_path or given.get("group") or given.get("storage_options") or name.endswith(".zip"):
+        return theirs(**given)
+    path = os.path.realpath(os.path.expanduser(name))
+    if os.path.lexists(path) and not (replaces and os.path.isdir(path)):
+        return theirs(**given)  # which refuses it
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    found = _as_one([path], replaces, lambda hidden: theirs(**{**given, "store": hidden[0]}))
+    return ZarrStore.open_group(path, mode="r+", consolidated=False) if isinstance(found, ZarrStore) else found
+
+
+def _as_one(paths: Sequence[str], replaces: bool, write: Callable[[list[str]], T]) -> T:
+    """Write under hidden names, which are those of the paths once all is written.
+
+    In a directory that takes no further file, it is written to the paths themselves.
+    """
+    claims: list[Claim] = []
+    try:
+        try:
+            claims += [Claim(path, overwrite=replaces) for path in paths]
+        except PermissionError:
+            return write([*paths])
+        found = write([claim.partial for claim in claims])
+        publish(claims, lambda: None)
+    except BaseException as error:
+        for claim in claims:
+            claim.end()
+            error.args = tuple(
+                said.replace(claim.partial, claim.name) if isinstance(said, str) else said for said in error.args
+            )
+        raise
+    return found
 
 
 def _in_chunks(
@@ -553,39 +615,63 @@ def _shortened(call: _Storing) -> None:
 
 @_taught(_writers(), "to_netcdf")
 def _written(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> Any:
-    """Of a dataset with expressions: refused before xarray makes or empties a file."""
-    given = inspect.signature(theirs).bind(dataset, *args, **kwargs).arguments
-    _refuse_read([dataset], [given.get("path_or_file")])
-    try:
-        _planned_chunks(_encoded(dataset, given.get("encoding") or {}), {}, ".npy", {})
-        return theirs(dataset, *args, **kwargs)
-    except BaseException as error:
-        _reworded(error, {})
-        raise
-
-
-@_taught(xarray, "save_mfdataset")
-@_taught(_writers(), "save_mfdataset")
-def _written_each(theirs: Any, datasets: Any, paths: Any, *args: Any, **kwargs: Any) -> Any:
-    """No file is written from which another of the datasets reads."""
-    datasets, paths = list(datasets), list(paths)
-    _refuse_read([one for one in datasets if isinstance(one, xarray.Dataset)], paths)
-    return theirs(datasets, paths, *args, **kwargs)
+    """Of a dataset with expressions: refused before xarray makes or empties a file, which appears whole."""
+    given = _given_to(theirs, dataset, *args, **kwargs)
+    return _file_written(theirs, given, [dataset], [given.get("encoding") or {}], "path_or_file")
 
 
 @_taught(_writers(), "_datatree_to_netcdf")
 def _tree_written(theirs: Any, tree: Any, *args: Any, **kwargs: Any) -> Any:
     """As `_written`, of all datasets of a tree."""
-    given = inspect.signature(theirs).bind(tree, *args, **kwargs).arguments
+    given = _given_to(theirs, tree, *args, **kwargs)
     datasets = [node.to_dataset(inherit=False) for node in tree.subtree]
-    _refuse_read(datasets, [given.get("filepath")])
+    return _file_written(theirs, given, datasets, [{}] * len(datasets), "filepath")
+
+
+def _file_written(
+    theirs: Any, given: dict[str, Any], datasets: Sequence[xarray.Dataset], encodings: Sequence[Any], where: str
+) -> Any:
+    _refuse_read(datasets, [given.get(where)])
+    if not _have_expressions(datasets):
+        return theirs(**given)
+    _refuse_later(given)
     try:
-        for dataset in datasets:
-            _planned_chunks(_encoded(dataset, {}), {}, ".npy", {})
-        return theirs(tree, *args, **kwargs)
+        for dataset, encoding in zip(datasets, encodings, strict=True):
+            _planned_chunks(_encoded(dataset, encoding), {}, ".npy", {})
+        path = None if given.get("multifile") or given.get("mode", "w") != "w" else _file_at(given.get(where))
+        if path is None:
+            return theirs(**given)
+        return _as_one([path], True, lambda hidden: theirs(**{**given, where: hidden[0]}))
     except BaseException as error:
         _reworded(error, {})
         raise
+
+
+def _file_at(path: Any) -> str | None:
+    """Where a file lies or will lie; None if it is none, as a pipe is, or none in a directory."""
+    if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path) or "#" in os.fspath(path):
+        return None
+    place = os.path.realpath(os.path.expanduser(os.fspath(path)))
+    is_there = os.path.isfile(place) if os.path.lexists(place) else os.path.isdir(os.path.dirname(place))
+    return place if is_there else None
+
+
+@_taught(xarray, "save_mfdataset")
+@_taught(_writers(), "save_mfdataset")
+def _written_each(theirs: Any, datasets: Any, paths: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refused before any file is written, as where another of the datasets reads from it. All appear as one."""
+    datasets, paths = list(datasets), list(paths)
+    given = inspect.signature(theirs).bind(datasets, paths, *args, **kwargs).arguments
+    known = [one for one in datasets if isinstance(one, xarray.Dataset)]
+    _refuse_read(known, paths)
+    if not _have_expressions(known):
+        return theirs(datasets, paths, *args, **kwargs)
+    _refuse_later(given)
+    places = [_file_at(path) for path in paths]
+    files = [place for place in places if place is not None]
+    if given.get("mode", "w") != "w" or len({*files}) < len(paths) or len(datasets) != len(paths):
+        return theirs(datasets, paths, *args, **kwargs)
+    return _as_one(files, True, lambda hidden: theirs(datasets, hidden, *args, **kwargs))
 
 
 def _reworded(error: BaseException, options: Mapping[str, Any]) -> None:

@@ -1,0 +1,146 @@
+"""What xarray writes with expressions appears whole or not at all, and what is refused leaves what is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+from chunkflow import errors
+
+xr = pytest.importorskip("xarray")
+
+
+def pair(path: Path) -> Any:
+    """Two arrays in a store, and the dataset of expressions that xarray opens there."""
+    values = np.random.default_rng(6).random((40, 6, 8))
+    given = xr.Dataset(
+        {name: (("time", "lat", "lon"), values + i) for i, name in enumerate("ab")},
+        {"time": np.arange(40.0), "lat": range(6)},
+    )
+    given.to_zarr(path, encoding={name: {"chunks": (10, 6, 8)} for name in "ab"}, consolidated=False)
+    return given, xr.open_zarr(path, chunks={}, chunked_array_type="chunkflow", consolidated=False)
+
+
+def older(tmp_path: Path) -> tuple[Any, Any]:
+    """An older store and file, and a dataset that may take their places."""
+    given, lazy = pair(tmp_path / "x.zarr")
+    given.to_zarr(tmp_path / "y.zarr", consolidated=False)
+    given.to_netcdf(tmp_path / "y.nc")
+    return given, lazy + 1
+
+
+def assert_as_before(tmp_path: Path, given: Any) -> None:
+    xr.testing.assert_identical(xr.open_zarr(tmp_path / "y.zarr", consolidated=False).load(), given)
+    with xr.open_dataset(tmp_path / "y.nc") as found:
+        xr.testing.assert_identical(found.load(), given)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.zarr", "y.nc", "y.zarr"]
+
+
+LATER: list[Callable[[Any, Path], Any]] = [
+    lambda x, at: x.to_zarr(at / "y.zarr", mode="w", compute=False, consolidated=False),
+    lambda x, at: x.to_zarr(zarr.storage.LocalStore(at / "y.zarr"), mode="w", compute=False, consolidated=False),
+    lambda x, at: x.to_zarr(at / "y.zarr", mode="a", compute=False, consolidated=False),
+    lambda x, at: xr.DataTree(x).to_zarr(at / "y.zarr", mode="w", compute=False, consolidated=False),
+    lambda x, at: x.to_netcdf(at / "y.nc", compute=False),
+    lambda x, at: xr.DataTree(x).to_netcdf(at / "y.nc", engine=netcdf4(), compute=False),
+    lambda x, at: xr.save_mfdataset([x, x], [at / "y.nc", at / "z.nc"], compute=False),
+]
+
+
+def netcdf4() -> Any:
+    """The library that writes groups, if there is one."""
+    for name, engine in (("netCDF4", "netcdf4"), ("h5netcdf", "h5netcdf")):
+        if importlib.util.find_spec(name):
+            return engine
+    pytest.skip("no library that writes netCDF 4")
+
+
+@pytest.mark.parametrize("write", LATER)
+def test_what_is_not_computed_at_once_is_refused_and_leaves_what_is_there(write: Any, tmp_path: Path) -> None:
+    given, new = older(tmp_path)
+    with pytest.raises(errors.UnsupportedError, match=r"compute=False is not supported.* Nothing was written"):
+        write(new, tmp_path)
+    assert_as_before(tmp_path, given)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_encodings_that_netcdf_has_not_leave_an_older_file_as_it_was(several: bool, tmp_path: Path) -> None:
+    given, new = older(tmp_path)
+    encoding: Any = {"b": {"zllib": True}}
+    with pytest.raises(ValueError, match="unexpected encoding"):
+        if several:
+            xr.save_mfdataset([new + 1, new], [tmp_path / "z.nc", tmp_path / "y.nc"], encoding=encoding)
+        else:
+            new.to_netcdf(tmp_path / "y.nc", encoding=encoding)
+    assert_as_before(tmp_path, given)
+    if several:
+        xr.save_mfdataset([new + 1, new], [tmp_path / "z.nc", tmp_path / "y.nc"])
+    else:
+        new.to_netcdf(tmp_path / "y.nc")
+    with xr.open_dataset(tmp_path / "y.nc") as found:
+        xr.testing.assert_identical(found.load(), given + 1)
+
+
+def failing(block: np.ndarray) -> np.ndarray:
+    if failing.calls == 0:  # type: ignore[attr-defined]
+        raise RuntimeError("the power went")
+    failing.calls -= 1  # type: ignore[attr-defined]
+    return block
+
+
+FAILED: list[Callable[[Any, Path], Any]] = [
+    lambda x, at: x.to_zarr(at / "y.zarr", mode="w", consolidated=False),
+    lambda x, at: x.to_zarr(at / "z.zarr", consolidated=False),
+    lambda x, at: xr.DataTree(x).to_zarr(at / "y.zarr", mode="w", consolidated=False),
+    lambda x, at: x.to_netcdf(at / "y.nc"),
+    lambda x, at: x.to_netcdf(at / "z.nc"),
+    lambda x, at: xr.save_mfdataset([x, x * 2], [at / "y.nc", at / "z.nc"]),
+]
+
+
+@pytest.mark.parametrize("write", FAILED)
+def test_a_run_that_fails_in_xarrays_writers_leaves_what_is_there(write: Any, tmp_path: Path) -> None:
+    given, new = older(tmp_path)
+    mapped = new.map(lambda x: x.copy(data=cf.map(failing, x.data, dtype="f8", workspace=8)))
+    for calls in (0, 2):
+        failing.calls = calls  # type: ignore[attr-defined]
+        with cf.Budget("60kB"), pytest.raises(RuntimeError, match="the power went"):
+            write(mapped, tmp_path)
+        assert_as_before(tmp_path, given)
+    failing.calls = 1 << 20  # type: ignore[attr-defined]
+    write(mapped, tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_store_of_xarrays_appears_whole(tmp_path: Path) -> None:
+    given, new = older(tmp_path)
+    code = (
+        "import glob, os, sys, xarray as xr, chunkflow as cf, chunkflow.xarray\n"
+        "def dying(b):\n"
+        "    return os._exit(9) if glob.glob(f'.y.{sys.argv[1]}.claim') else b\n"
+        "x = xr.open_zarr('x.zarr', chunks={}, chunked_array_type='chunkflow', consolidated=False)\n"
+        "x = x.map(lambda x: x.copy(data=cf.map(dying, x.data, dtype='f8', workspace=8)))\n"
+        "x.to_zarr('y.zarr', mode='w', consolidated=False) if sys.argv[1] == 'zarr' else x.to_netcdf('y.nc')\n"
+    )
+    for kind in ("zarr", "nc"):
+        assert subprocess.run([sys.executable, "-c", code, kind], cwd=tmp_path, check=False).returncode == 9
+    assert {left.output for left in cf.clean(tmp_path)} == {str(tmp_path / "y.zarr"), str(tmp_path / "y.nc")}
+    assert_as_before(tmp_path, given)
+    written = new.to_zarr(tmp_path / "y.zarr", mode="w", consolidated=False)
+    xr.testing.assert_identical(xr.open_zarr(written.zarr_group.store, consolidated=False).load(), given + 1)
+    (tmp_path / "link.nc").symlink_to(tmp_path / "y.nc")
+    new.to_netcdf(tmp_path / "link.nc")
+    assert (tmp_path / "link.nc").is_symlink()
+    with xr.open_dataset(tmp_path / "y.nc") as found:
+        xr.testing.assert_identical(found.load(), given + 1)
+    with pytest.raises(FileExistsError):
+        new.to_zarr(tmp_path / "y.zarr", mode="w-", consolidated=False)
