@@ -36,8 +36,9 @@ from chunkflow.stores.foreign.wrapped import file_of
 from chunkflow.stores.foreign.xarray import StoredVariable, held
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
+from chunkflow.stores.publication.settle import settle
 from chunkflow.stores.registry import instance_of, open_target
-from chunkflow.stores.zarr.groups import consolidate, default_format, location_of_group
+from chunkflow.stores.zarr.groups import consolidate, default_format, location_of_group, outermost
 from chunkflow.system.optional import missing
 
 try:
@@ -381,6 +382,7 @@ class _Storing:
     options: Mapping[str, Any]
     awaiting: list[Any] | None = None
     grown: list[tuple[Any, str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    claim: Claim | None = None
 
 
 _storing: ContextVar[_Storing | None] = ContextVar("chunkflow_storing", default=None)
@@ -400,6 +402,7 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
     token = _storing.set(call := _Storing(options))
     try:
         if given.get("mode") not in (None, "w", "w-") or given.get("append_dim") or given.get("region"):
+            call.claim = _claimed(given)
             others = any(v.chunks is not None for v in dataset.variables.values() if not _is_expression(v))
             return theirs(**{**given, "safe_chunks": given.get("safe_chunks", True) and others})  # arrays have chunks
         if given.get("mode") == "w":
@@ -412,6 +415,8 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
         raise
     finally:
         _storing.reset(token)
+        if call.claim is not None:
+            call.claim.end()
 
 
 @_taught(_writers(), "_datatree_to_zarr")
@@ -580,6 +585,8 @@ def _planned_there(store: Any, variables: Mapping[Any, Any], checked: Any, call:
         if name in asked:
             lazy[name].data = ChunkedArray(node_of(lazy[name]._data), asked[name] or sides)
     call.grown += grown
+    if call.claim is not None and grown:
+        call.claim.say({"lengths": {name: [before, longer] for _, name, before, longer in grown}}, sync=True)
     return {**variables, **{name: v for name, v in lazy.items() if name in asked}}
 
 
@@ -598,8 +605,26 @@ def _refuse_replaced(name: Hashable, place: Any, variables: Mapping[Any, xarray.
                     )
 
 
+def _claimed(given: Mapping[str, Any]) -> Claim | None:
+    """A claim on a group in a directory to which elements are appended: it notes the lengths that arrays had before.
+
+    Another append that was killed is undone first. None where no file can lie beside the store.
+    """
+    place = _root_of(given) if given.get("append_dim") else None
+    if place is None or not os.path.isdir(place):
+        return None
+    with suppress(PermissionError):
+        return Claim(place, outermost(place))
+    return None
+
+
 def _shortened(call: _Storing) -> None:
     """Arrays that the call made longer, and did not fill, get their lengths back, unless others changed them since."""
+    if call.claim is not None:
+        call.claim.leave()
+        with suppress(Exception):  # an error is on its way, and what is left is settled later
+            settle(call.claim.path)
+        return
     stores = []
     for store, name, before, longer in call.grown:
         with suppress(Exception):  # an error is on its way

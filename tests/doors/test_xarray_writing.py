@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import zarr
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.stores.publication.claim import Claim
 
 xr = pytest.importorskip("xarray")
 
@@ -76,16 +78,17 @@ def test_what_is_not_computed_at_once_is_refused_and_leaves_what_is_there(write:
 def test_encodings_that_netcdf_has_not_leave_an_older_file_as_it_was(several: bool, tmp_path: Path) -> None:
     given, new = older(tmp_path)
     encoding: Any = {"b": {"zllib": True}}
-    with pytest.raises(ValueError, match="unexpected encoding"):
+
+    def write(**options: Any) -> None:
         if several:
-            xr.save_mfdataset([new + 1, new], [tmp_path / "z.nc", tmp_path / "y.nc"], encoding=encoding)
+            xr.save_mfdataset([new + 1, new], [tmp_path / "z.nc", tmp_path / "y.nc"], **options)
         else:
-            new.to_netcdf(tmp_path / "y.nc", encoding=encoding)
+            new.to_netcdf(tmp_path / "y.nc", **options)
+
+    with pytest.raises(ValueError, match="unexpected encoding"):
+        write(encoding=encoding)
     assert_as_before(tmp_path, given)
-    if several:
-        xr.save_mfdataset([new + 1, new], [tmp_path / "z.nc", tmp_path / "y.nc"])
-    else:
-        new.to_netcdf(tmp_path / "y.nc")
+    write()
     with xr.open_dataset(tmp_path / "y.nc") as found:
         xr.testing.assert_identical(found.load(), given + 1)
 
@@ -144,3 +147,48 @@ def test_a_store_of_xarrays_appears_whole(tmp_path: Path) -> None:
         xr.testing.assert_identical(found.load(), given + 1)
     with pytest.raises(FileExistsError):
         new.to_zarr(tmp_path / "y.zarr", mode="w-", consolidated=False)
+
+
+DYING = """
+import glob, os, sys, xarray as xr, chunkflow as cf, chunkflow.xarray
+def dying(b):
+    return os._exit(9) if any("lengths" in open(path).read() for path in glob.glob(".y*.claim")) else b
+x = xr.open_zarr("x.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)
+x = (x + 1).map(lambda x: x.copy(data=cf.map(dying, x.data, dtype="f8", workspace=8)))
+x.to_zarr("y.zarr", append_dim="time", group=None if sys.argv[1] == "." else sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(("group", "version", "by_hand"), [(".", 2, True), ("more", 3, False)])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_an_append_that_is_killed_is_undone(group: str, version: Any, by_hand: bool, tmp_path: Path) -> None:
+    given, lazy = pair(tmp_path / "x.zarr")
+    where: dict[str, Any] = {"group": None if group == "." else group}
+    encoding = {name: {"chunks": (16, 6, 8)} for name in "ab"}  # the end lies in a chunk
+    given.to_zarr(tmp_path / "y.zarr", zarr_format=version, encoding=encoding, **where)
+    assert subprocess.run([sys.executable, "-c", DYING, group], cwd=tmp_path, check=False).returncode == 9
+    assert xr.open_zarr(tmp_path / "y.zarr", consolidated=False, **where).sizes["time"] == 80
+    (left,) = cf.leftovers(tmp_path)
+    assert left.is_begun
+    assert left.output == os.path.normpath(tmp_path / "y.zarr" / group)
+    if by_hand:
+        assert cf.recover(tmp_path) == (left,)
+        for consolidated in (False, None):
+            found = xr.open_zarr(tmp_path / "y.zarr", consolidated=consolidated, **where)
+            xr.testing.assert_identical(found.load(), given)
+    (lazy + 1).assign_coords(time=lazy.time + 40).to_zarr(tmp_path / "y.zarr", append_dim="time", **where)
+    found = xr.open_zarr(tmp_path / "y.zarr", **where)
+    np.testing.assert_array_equal(found.time, np.arange(80.0))
+    np.testing.assert_array_equal(found.a, np.concatenate([given.a, given.a + 1]))
+    assert not cf.leftovers(tmp_path)
+
+
+def test_what_others_changed_since_is_not_cut_back(tmp_path: Path) -> None:
+    given, _ = pair(tmp_path / "x.zarr")
+    claim = Claim(str(tmp_path / "x.zarr"))
+    claim.say({"lengths": {"a": [[20, 6, 8], [40, 6, 8]], "b": [[20, 6, 8], [30, 6, 8]], "gone": [[1], [2]]}})
+    claim.leave()
+    assert [left.is_begun for left in cf.recover(tmp_path / "x.zarr")] == [True]
+    group = zarr.open_group(tmp_path / "x.zarr", mode="r")
+    assert group["a"].shape == (20, 6, 8)
+    np.testing.assert_array_equal(group["b"][:], given.b)

@@ -78,6 +78,7 @@ class _Record:
         self.done = bool(self.committed) and any("done" in line for line in said)
         self.undone = "undone" in said[-1]
         self.added = next((line["added"] for line in said if "added" in line), None)
+        self.lengths = next((line["lengths"] for line in said if "lengths" in line), None)
         self.change: Move | Patch | None = None
         if ready is not None and "depth" not in ready:
             self.change = Patch(self.partial, self.root)
@@ -89,7 +90,7 @@ class _Record:
     @property
     def is_begun(self) -> bool:
         """Whether some outputs of the run may have their names, and others not."""
-        return self.change is not None and not self.undone
+        return (self.change is not None or self.lengths is not None) and not self.undone
 
     def undo(self) -> None:
         """Take the names back, and say so."""
@@ -282,9 +283,11 @@ def _settled(path: str, committed: bool, done: bool = False, keep: bool = False)
                         remove_unfinished(record.output, record.pid)
                     else:
                         cut_off(record.output, int(record.added["size"]), bytes.fromhex(record.added["header"]))
+            if record.lengths is not None:
+                at("chunkflow.stores.zarr.groups:cut_back")(record.output, record.root, record.lengths)
             for hidden_path in (record.state, record.partial, record.old):  # none goes on with what is there in part
                 remove(hidden_path)
-            if record.inner != ".":
+            if record.inner != "." and record.lengths is None:
                 _renew(record)
         else:  # it was lost in a power cut: nothing had its name yet, or had been replaced
             partial, _, state = hidden_beside(path)
