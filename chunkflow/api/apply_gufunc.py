@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api import mapping
-from chunkflow.api.operation import check_delegated, check_passed
+from chunkflow.api.operation import check_delegated, check_passed, delegated
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.request import Stated
 from chunkflow.kernels.map import is_scalar
@@ -109,7 +109,9 @@ def apply_gufunc(
     passed = dict(kwargs or {})
     check_passed("apply_gufunc", passed)
     work = np.vectorize(func, signature=signature) if vectorize else func
-    return mapping.blockwise(
+    return delegated(
+        "apply_gufunc",
+        mapping.blockwise,
         Stated(partial(work, **passed), len(given)),
         (*range(-loops, 0), *(("result", place) for place in range(len(ends)))),
         *pairs,

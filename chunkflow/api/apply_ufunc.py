@@ -9,7 +9,7 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.labels import Dims, coordinates, laid, wrapped
-from chunkflow.api.operation import check_delegated, check_passed
+from chunkflow.api.operation import check_delegated, check_passed, delegated
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.request import Stated
 from chunkflow.kernels.map import is_scalar
@@ -50,7 +50,8 @@ def apply_ufunc(
     output_sizes : dict, optional
         Lengths of output core dimensions that no array has, or that are excluded.
     **options
-        ``out, budget, dtype, device, progress, overwrite, sync, workspace`` as for `chunkflow.map`.
+        ``out, budget, dtype, device, progress, overwrite, sync, workspace`` as for `chunkflow.map`. Of an expression the
+        result is one, too: it takes what a run needs in ``compute(budget="2GB")``, and `dtype` and `workspace` here.
 
     Returns
     -------
@@ -130,7 +131,9 @@ def apply_ufunc(
         both = zip(blocks, orders, strict=True)
         return func(*(b if order is None else arranged(b, *order) for b, order in both), **given)
 
-    result = mapping.blockwise(
+    result = delegated(
+        "apply_ufunc",
+        mapping.blockwise,
         Stated(work, len(output_core_dims)),
         (*loops, *(("out", d) for d in ends)),
         *pairs,

@@ -627,6 +627,18 @@ def check_delegated(name: str, options: Mapping[str, Any], to: Callable[..., Any
         raise ArgumentTypeError(f"{name} has no argument {option}={said}")
 
 
+def delegated(name: str, to: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What an operation gives to which a function passes all on. Options of a run are refused in the function's name."""
+    try:
+        return to(*args, **options)
+    except ArgumentError as error:
+        own = to.__name__
+        if str(error).startswith(f"{own} of an expression"):
+            said = str(error).replace(f"{own}(...)", f"{name}(...)").replace(own, name, 1)
+            raise ArgumentError(said) from None
+        raise
+
+
 _OF_BLOCKWISE = ("combine", "new_axes")
 """Arguments that those who call `chunkflow.blockwise` for a user choose themselves."""
 

@@ -106,3 +106,21 @@ def test_results_that_do_not_fit_the_signature() -> None:
     xarray = pytest.importorskip("xarray")
     with pytest.raises(errors.ArgumentTypeError, match="apply_ufunc"):
         cf.apply_gufunc(lambda a: a, "(i)->(i)", xarray.DataArray(X), device="cpu")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_options_of_a_run_are_refused_in_the_name_of_the_function_that_is_called(number: int) -> None:
+    lazy = cf.open(X)
+    results, several = ",".join(["(i)"] * number), "chunkflow.compute(" if number > 1 else ""
+    ending = ", " if several else ").compute("
+    with pytest.raises(errors.ArgumentError) as caught:
+        cf.apply_gufunc(lambda a: (a,) * number, f"(i)->{results}", lazy, budget="2MB")
+    assert str(caught.value).startswith("apply_gufunc of an expression is not run at once, and was given budget")
+    assert f"as {several}apply_gufunc(...{')' if several else ''}{ending}budget='2MB')" in str(caught.value)
+    xarray = pytest.importorskip("xarray")
+    x = cf.open(xarray.DataArray(X))
+    dims = [[x.dims[-1]]]
+    with pytest.raises(errors.ArgumentError) as caught:
+        cf.apply_ufunc(lambda a: a, x, input_core_dims=dims, output_core_dims=dims, budget="2MB", device="cpu")
+    assert str(caught.value).startswith("apply_ufunc of an expression is not run at once, and was given budget, device")
+    assert "apply_ufunc(...).compute(budget='2MB', device='cpu')" in str(caught.value)
