@@ -63,7 +63,7 @@ _is_zarr_array = instance_of("zarr", "Array")
 _REDUCTIONS = (
     "all any argmax argmin average count_nonzero max mean median min norm percentile prod ptp quantile reduction"
 )
-_NAN = "nanargmax nanargmin nanmax nanmean nanmin nanprod nanstd nansum nanvar"
+_NAN = "nanargmax nanargmin nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar"
 _OTHERS = "chunks copy cumprod cumsum diff maximum_accumulate minimum_accumulate open std sum transpose var"
 _OF_THE_ARRAY = frozenset(f"{_REDUCTIONS} {_NAN} {_OTHERS}".split())
 _OF_A_FUNCTION = frozenset({"apply_ufunc", "map", "map_overlap"})

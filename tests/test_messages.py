@@ -153,6 +153,25 @@ def test_a_pattern_is_one_array_where_it_is_opened_and_others_name_that(given: s
     np.testing.assert_array_equal(cf.open(named[1]).compute(device="cpu"), [[0] * 3, [1] * 3])
 
 
+@pytest.mark.parametrize("lengths", [(3, 2), (3, 3, 4)])
+def test_a_pattern_of_files_of_different_lengths_names_what_joins_them(lengths: Any, folder: Path) -> None:
+    (folder / "steps").mkdir()
+    for i, n in enumerate(lengths):
+        np.save(folder / "steps" / f"{i}.npy", np.full((n, 2), i))
+    with pytest.raises(cf.errors.ArgumentError, match=r"open_mfdataset\(paths, chunks={}") as caught:
+        cf.open("steps/*.npy")
+    assert f"steps/0.npy has (3, 2), steps/{len(lengths) - 1}.npy ({lengths[-1]}, 2)" in str(caught.value)
+    named = re.search(r"chunkflow\.(concatenate\(\[.*)?, \.\.\.\]\)", str(caught.value))
+    assert named is not None, caught.value
+    found = eval(f"cf.{named[1]}])".replace("chunkflow", "cf")).compute(device="cpu")
+    np.testing.assert_array_equal(found[:, 0], np.repeat([0, 1], lengths[:2]))
+    np.save(folder / "steps" / "0.npy", np.ones((3, 5)))
+    with pytest.raises(cf.errors.ArgumentError, match=r"Write a pattern that matches files of one shape"):
+        cf.open("steps/*.npy")
+    with pytest.raises(cf.errors.ArgumentError, match=r"chunkflow\.concatenate joins those"):
+        cf.stack([np.ones(3), np.ones(2)])
+
+
 @pytest.mark.parametrize("given", ["steps/*.h5:/u", "steps/*.zarr"])
 def test_a_pattern_that_matches_none_says_so(given: str, folder: Path) -> None:
     with pytest.raises(cf.errors.SourceNotFoundError, match=r"steps/\*\.\w+: no file matches the pattern"):

@@ -28,14 +28,14 @@ Dims = tuple[Hashable, ...]
 class Labels:
     """The labelled `arrays` among an operation's arguments, those given by position first.
 
-    `args` and `kwargs` are the arguments with plain arrays in their place. For a function that takes an axis
+    `given` are the arguments by position. `args` and `kwargs` are all with plain arrays in their place. For a function that takes an axis
     (`by_axis`), they hold ``axis`` in place of ``dim``.
     """
 
     def __init__(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool, aligned: Collection[str | int] = ()
     ) -> None:
-        self._given = args
+        self._given = self.given = args
         self.arrays = [a for a in (*args, *(a for name, a in kwargs.items() if name != "out")) if is_labelled(a)]
         self._mask = kwargs["where"] if is_labelled(kwargs.get("where")) else None
         self._dims: list[tuple[Any, Dims]] = []
@@ -95,6 +95,30 @@ class Labels:
         self.args = tuple(self._plain(a, laid(a.dims, union) if is_labelled(a) else None) for a in self._given)
         if self._mask is not None:
             self.kwargs["where"] = self._plain(self._mask, laid(self._mask.dims, union))
+
+    def grouped(self, result: Any, axes: Collection[int], groups: Sequence[Any], levels: Any, closed: str) -> Any:
+        """The result of a reduction of the first argument by groups of those that follow, with labels.
+
+        `axes` are those that are reduced, and `groups` the labels of each key's groups, of bins their edges. A further
+        first dimension is that of quantiles.
+        """
+        if not is_labelled(self.given[0]):
+            return result
+        if isinstance(result, tuple):
+            return tuple(self.grouped(each, axes, groups, levels, closed) for each in result)
+        kept = [d for a, d in enumerate(self.given[0].dims) if a not in axes]
+        dims: list[Hashable] = list(kept)
+        for key, found in zip(self.given[1:], groups, strict=True):
+            own = getattr(key, "name", None) if is_labelled(key) else None
+            name = f"{'group' if own is None else own}{'_bins' * (np.ndim(found) == 2)}"
+            dims.append(name if name not in dims else f"{name}_{len(dims) - len(kept) + 1}")
+        several = np.ndim(result) > len(dims)
+        first: list[Hashable] = ["quantile"] if several else []
+        labelled = wrapped(result, [*first, *dims], kept, self.arrays[:1], self.coords)
+        if self.coords is None:
+            return labelled
+        coords = dict(zip(dims[len(kept) :], (_index(found, closed) for found in groups), strict=True))
+        return labelled.assign_coords({**coords, **({"quantile": np.asarray(levels)} if several else {})})
 
     def onto(self, result: Any, declared: Declared, arrays: Sequence[Any]) -> Any:
         """The results of an operation on plain arrays, with labels."""
@@ -256,6 +280,13 @@ def wrapped(
     return xarray.DataArray(
         result, _without(coords, gone), dims, names.pop() if len(names) == 1 else None, arrays[0].attrs
     )
+
+
+def _index(groups: Any, closed: str) -> Any:
+    """Labels of groups as a coordinate; of bins pandas' intervals, as xarray has them."""
+    if np.ndim(groups) == 1:
+        return groups
+    return sys.modules["pandas"].IntervalIndex.from_arrays(groups[:, 0], groups[:, 1], closed=closed)
 
 
 def _without(coords: Any, names: Sequence[Hashable]) -> Any:

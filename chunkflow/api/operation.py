@@ -405,6 +405,8 @@ def _labelled(labels: Labels, ask: Callable[..., Request | MultiPass]) -> Any:
     result = _done(asked, ask, labels.args, labels.kwargs)
     if isinstance(asked, MultiPass):
         return result if asked.name is None else asked.name(labels, _closed(result, out))
+    if asked.name is not None:
+        return asked.name(labels, _closed(result, (out, *asked.beside) if asked.beside else out))
     return with_labels(labels, _closed(result, out), asked) if asked.keeps else result
 
 

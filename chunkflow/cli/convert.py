@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import warnings
 from collections.abc import Container, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -33,6 +34,7 @@ from chunkflow.stores.cf_times import OF_TIMES
 from chunkflow.stores.new_array import labels_for, labels_of
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.registry import arrays_in
+from chunkflow.system.deferred import at
 from chunkflow.system.users_line import users_line
 
 TEXT = """\
@@ -88,8 +90,9 @@ def run(options: argparse.Namespace) -> int:
     if options.explain:
         print(cf.explain(*work, **given))
         return 0
-    copy_coordinates(options.source, _place(options), options.overwrite or options.resume)
-    print(described(work[0](*work[1:], **given), options.out))
+    with among_coordinates(options.source, _place(options), options.overwrite or options.resume):
+        made = work[0](*work[1:], **given)
+    print(described(made, options.out))
     return 0
 
 
@@ -123,12 +126,24 @@ def _opened(path: str) -> Iterator[Source]:
         yield source
 
 
-def copy_coordinates(source: str, place: cf.NewArray, overwrite: bool) -> None:
-    """Copy the coordinates of the source's dimensions, as they are stored, beside an output in a group.
+@contextmanager
+def among_coordinates(source: str, place: cf.NewArray, overwrite: bool) -> Iterator[None]:
+    """A context in which a copy is made in a group, with the coordinates of the source's dimensions beside it.
 
-    What is there already stays.
+    They are copied as they are stored; what is there already stays. Of zarr groups that are made for it the metadata
+    are consolidated at the end: other programs look for these.
     """
-    open_target(place, overwrite=overwrite)  # what is refused leaves nothing behind
+    target = open_target(place, overwrite=overwrite)  # what is refused leaves nothing behind
+    is_local = "://" not in str(place.path) and format_of(place) == "zarr"
+    above = reversed(getattr(target, "groups", [])) if is_local else ()
+    new = [group for group in above if not os.path.lexists(group)]  # the innermost first
+    _copy_coordinates(source, place)
+    yield
+    for group in new:
+        at("chunkflow.stores.zarr.groups:consolidate_at")(group)
+
+
+def _copy_coordinates(source: str, place: cf.NewArray) -> None:
     for path, out in _coordinates(source, str(place.path)):
         with warnings.catch_warnings(), suppress(ChunkflowError):  # texts, and what else is no array of numbers
             warnings.simplefilter("ignore", CodingWarning)

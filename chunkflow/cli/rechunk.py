@@ -19,7 +19,7 @@ from chunkflow.cli.common import (
     output_options,
     run_options,
 )
-from chunkflow.cli.convert import coded_in, copy_coordinates, labelled
+from chunkflow.cli.convert import among_coordinates, coded_in, labelled
 from chunkflow.errors import CodingWarning
 
 TEXT = """\
@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
         if options.explain:
             print(cf.explain(*work, chunks=options.chunks, **run_options(options)))
             return 0
-        copy_coordinates(options.source, cf.NewArray(options.out), options.overwrite or options.resume)
-        done = cf.store(*work[1:], chunks=options.chunks, **output_options(options))
+        with among_coordinates(options.source, cf.NewArray(options.out), options.overwrite or options.resume):
+            done = cf.store(*work[1:], chunks=options.chunks, **output_options(options))
         print(f"{described(done, options.out)}, chunks {done.chunks}")
         return 0
     if options.decode == "raw":
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if options.explain:
         print(cf.rechunk_plan(source, options.chunks, **run_options(options)))
         return 0
-    copy_coordinates(options.source, cf.NewArray(options.out), options.overwrite or options.resume)
-    done = cf.rechunk(source, options.chunks, options.out, **output_options(options))
+    with among_coordinates(options.source, cf.NewArray(options.out), options.overwrite or options.resume):
+        done = cf.rechunk(source, options.chunks, options.out, **output_options(options))
     print(f"{described(done, options.out)}, chunks {done.chunks}")
     return 0

@@ -43,6 +43,8 @@ class Request:
         How many results an operation of ours gives.
     elementwise : bool
         Whether each element of the result depends on those at its place alone, whatever shape the arrays have.
+    name : callable, optional
+        Puts labels on what the caller gets, of labelled arrays, where `keeps` does not say all.
     several : callable, optional
         Given the options of a run, what makes the result of an expression by several passes where one does not fit;
         or None. It is called as the `run` of a `chunkflow.graph.nodes.MultiPassNode` that streams.
@@ -59,6 +61,7 @@ class Request:
     beside: tuple[Any, ...] = ()
     results: int = 1
     elementwise: bool = False
+    name: Callable[[Any, Any], Any] | None = None
     several: Callable[[Options], Callable[..., Any] | None] = lambda _: None
 
     @property

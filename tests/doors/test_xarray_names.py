@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,3 +74,50 @@ def test_coordinates_that_differ_are_refused() -> None:
     x, labels = SQUARE[0].assign_coords(y=[0, 1, 2, 3]), (LINE * 3).astype(int).assign_coords(y=[1, 2, 3, 4])
     with pytest.raises(ArgumentError, match="coordinates of the arrays differ"):
         cf.groupby_reduce(x, labels, func="sum", axis=0, device="cpu")
+
+
+def months(lazy: bool) -> Any:
+    days = np.arange("2001-01-01", "2001-04-11", dtype="M8[D]").astype("M8[ns]")
+    values = np.random.default_rng(1).random((100, 3, 4))
+    coords = {"time": days, "lat": [1, 2, 3], "run": 7}
+    x = xr.DataArray(values, coords, ("time", "lat", "lon"), name="t", attrs={"units": "K"})
+    return x, cf.open(x) if lazy else x
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_results_of_groups_have_names_and_groups(lazy: bool, tmp_path: Path) -> None:
+    x, given = months(lazy)
+    how: dict[str, Any] = {} if lazy else {"device": "cpu", "out": tmp_path / "y.zarr"}
+    found, labels = cf.groupby_reduce(given, x.time.dt.month, func="mean", dim="time", **how)
+    assert labels.tolist() == [1, 2, 3, 4]
+    right = x.groupby("time.month").mean().transpose("lat", "lon", "month")
+    xr.testing.assert_allclose(found.compute(), right)
+    assert found.attrs == {"units": "K"}
+    (most, number), *_ = cf.groupby_reduce(given, x.time.dt.month.values, func=("max", "count"), dim="time")
+    assert (most.dims, number.dims) == (("lat", "lon", "group"),) * 2
+    np.testing.assert_array_equal(number.group, [1, 2, 3, 4])
+    edges = [0.0, 0.25, 1.0]
+    bins, _ = cf.groupby_reduce(given, x, func="count", expected_groups=edges, isbin=True)
+    counted = x.groupby_bins(x, edges).count(...)
+    assert bins.dims == ("t_bins",)
+    np.testing.assert_array_equal(bins, counted)
+    assert list(bins.t_bins.values) == list(counted.t_bins.values)
+    both, *_ = cf.groupby_reduce(given[:, 0], x.time.dt.month, np.arange(100) % 2, func="sum", dim="time")
+    assert (both.dims, both.shape) == (("lon", "month", "group"), (4, 4, 2))
+    halves, _ = cf.groupby_reduce(given, x.time.dt.month.values, func="quantile", q=[0.25, 0.5], dim="time")
+    assert halves.dims == ("quantile", "lat", "lon", "group")
+    np.testing.assert_array_equal(halves["quantile"], [0.25, 0.5])
+    plain, _ = cf.groupby_reduce(x.values, x.time.dt.month, func="sum", axis=0, device="cpu")
+    assert type(plain) is np.ndarray
+    named, _ = cf.groupby_reduce(x.variable, x.time.dt.month.values, func="sum", axis=0, device="cpu")
+    assert named.dims == ("lat", "lon", "group")
+
+
+def test_the_accessor_has_each_function_that_leaves_out_nan() -> None:
+    x, _ = months(False)
+    importlib.import_module("chunkflow.xarray")
+    for name in [name for name in cf.__all__ if name.startswith("nan")]:
+        given = {"q": 50} if name == "nanpercentile" else {"q": 0.5} if name == "nanquantile" else {}
+        found = getattr(x.chunkflow, name)(dim="time", device="cpu", **given)
+        np.testing.assert_array_equal(found, getattr(cf, name)(x.values, axis=0, device="cpu", **given))
+        assert found.dims == ("lat", "lon")

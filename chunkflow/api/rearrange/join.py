@@ -115,7 +115,7 @@ def stack(
             if spec.shape != first:
                 raise ArgumentError(
                     f"array {number} has the shape {spec.shape}, and the first one {first}: all must have the same "
-                    "shape"
+                    "shape; chunkflow.concatenate joins those that follow one another along an axis"
                 )
         axes = [arrangement.straight(n) for n in first]
         axes.insert(along, arrangement.joined([1] * len(specs)))

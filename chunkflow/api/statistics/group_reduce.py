@@ -123,6 +123,8 @@ def groupby_reduce(
     result : array or tuple of arrays
         Of shape ``(..., groups)``: the axes that are not reduced, then one for the groups of each key. Of several
         quantiles the first axis follows `q`. A tuple where `func` are several, not where a list has one name.
+        Of labelled values it is labelled: a dimension of groups has the name of the key, or "group", with "_bins" behind it
+        of bins, and the groups as coordinate.
     *groups : numpy.ndarray
         For each key the labels of its groups; of bins their edges, of shape (n, 2).
 
@@ -174,8 +176,19 @@ def groupby_reduce(
     else:
         declare = functools.partial(_declare, names, function, keys, chunks)
     declare([spec, *(spec_of(key) for key in keys.arrays)], ())  # wrong arguments are refused before anything is read
+
+    def named(labels: Any, found: Any) -> Any:
+        result, *groups = found
+        return labels.grouped(result, keys.groups.axes, groups, q, closed), *groups
+
     return Request(
-        declare, arrays, chosen, lambda result: bare(result, chosen.out), beside=keys.labels, results=len(names)
+        declare,
+        arrays,
+        chosen,
+        lambda result: bare(result, chosen.out),
+        beside=keys.labels,
+        results=len(names),
+        name=named,
     )
 
 

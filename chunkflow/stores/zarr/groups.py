@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,6 +30,13 @@ def default_format() -> int:
 def consolidate(group: Any) -> None:
     """Consolidate the metadata of a group anew."""
     zarr.consolidate_metadata(group.store, path=group.path, zarr_format=group.metadata.zarr_format)
+
+
+def consolidate_at(path: str) -> None:
+    """Consolidate the metadata of a group in a directory, so that readers find all of it in one file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Consolidated metadata")  # which format 3 has by custom
+        consolidate(zarr.open_group(path, mode="r+", use_consolidated=False))
 
 
 def outermost(group: str) -> str:
