@@ -50,8 +50,8 @@ def apply_ufunc(
     output_sizes : dict, optional
         Lengths of output core dimensions that no array has, or that are excluded.
     **options
-        ``out, budget, dtype, device, progress, overwrite, sync, workspace`` as for `chunkflow.map`. Of an expression the
-        result is one, too: it takes what a run needs in ``compute(budget="2GB")``, and `dtype` and `workspace` here.
+        ``out, budget, dtype, device, progress, overwrite, sync, workspace`` as for `chunkflow.map`. Of an expression
+        the result is one, too: it takes a budget in ``compute(budget="2GB")``, and `dtype` and `workspace` here.
 
     Returns
     -------

@@ -28,8 +28,8 @@ Dims = tuple[Hashable, ...]
 class Labels:
     """The labelled `arrays` among an operation's arguments, those given by position first.
 
-    `given` are the arguments by position. `args` and `kwargs` are all with plain arrays in their place. For a function that takes an axis
-    (`by_axis`), they hold ``axis`` in place of ``dim``.
+    `given` are the arguments by position. `args` and `kwargs` are all of them with plain arrays in their place. For a
+    function that takes an axis (`by_axis`), they hold ``axis`` in place of ``dim``.
     """
 
     def __init__(

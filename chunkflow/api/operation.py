@@ -630,7 +630,7 @@ def check_delegated(name: str, options: Mapping[str, Any], to: Callable[..., Any
 
 
 def delegated(name: str, to: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """What an operation gives to which a function passes all on. Options of a run are refused in the function's name."""
+    """What an operation gives to which a function passes all on. Options of a run are refused in its own name."""
     try:
         return to(*args, **options)
     except ArgumentError as error:

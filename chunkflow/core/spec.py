@@ -59,6 +59,24 @@ class ChunkFiles:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """Chunks that a library decodes, in memory of its own, for each read of an array that any region may be read of.
+
+    Attributes
+    ----------
+    chunks : tuple of int
+    seconds : float
+        That it takes to decode one.
+    kept : int
+        How many it keeps for the next reads.
+    """
+
+    chunks: Shape
+    seconds: float
+    kept: int = 0
+
+
+@dataclass(frozen=True)
 class Storage:
     """How a store keeps an array, as far as a plan depends on it.
 
@@ -82,6 +100,8 @@ class Storage:
     asking : float
         Seconds that a read takes whatever its bytes: of each chunk, or of each block where there are none. They are
         known by the kind of source, and not measured, so that plans are the same each time.
+    behind : Behind or None
+        Chunks that another library decodes for a read, besides `asking`, where the array has no `chunks` here.
     pieces : int
         Chunks of the store that are decoded for one of `chunks`: those of a view that has few elements of each.
     decoded : float
@@ -110,6 +130,7 @@ class Storage:
     copies: float = 3.0
     beside: int = 0
     asking: float = 0.0
+    behind: Behind | None = None
     pieces: int = 1
     decoded: float = 1.0
     raw: bool = False

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Operand
+from chunkflow.core.spec import ArraySpec, Behind
 from chunkflow.planner.cost import Traffic
 from chunkflow.planner.loop_order import decoded_bytes, loaded_bytes
 from chunkflow.planner.problem import Candidate, block_bytes
@@ -46,6 +49,8 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         files += 0 if spec.storage.in_memory or spec.storage.remote else taken
         if spec.chunks is None:
             asking += loads * spec.storage.asking
+            if spec.storage.behind is not None:
+                asking += _behind(spec, spec.storage.behind, operand, grid, walk, depth, loads, repeats)
         else:
             number = touched / (math.prod(spec.chunks) * spec.dtype.itemsize) * spec.storage.pieces
             chunks += (1 + spec.storage.sharded) * number
@@ -62,6 +67,29 @@ def loaded(candidate: Candidate) -> LoadedBytes:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(taken * spec.storage.decoded / (known.host if known else 1))
     return LoadedBytes(read, files, given, upload, decode, chunks, asking, unpacking)
+
+
+def _behind(
+    spec: ArraySpec,
+    behind: Behind,
+    operand: Operand,
+    grid: _grid.Grid,
+    walk: Shape,
+    depth: int,
+    loads: int,
+    repeats: int,
+) -> float:
+    """Seconds in which a library decodes the chunks that loads touch, but those that it keeps from the ones before."""
+    if len(behind.chunks) != len(spec.shape):  # of a view: which chunks a block touches is not known
+        return loads * behind.seconds
+    number = math.prod(-(-n // side) for n, side in zip(spec.shape, behind.chunks, strict=True))
+    if number <= behind.kept:
+        return number * behind.seconds
+    sides = (n if axis is None else grid.block[axis] for axis, n in zip(operand.axes, spec.shape, strict=True))
+    at_once = math.prod(-(-n // side) for n, side in zip(sides, behind.chunks, strict=True))
+    chunked = replace(spec, chunks=behind.chunks)
+    touched = decoded_bytes(chunked, operand, grid, walk, depth, kept=at_once <= behind.kept) * repeats
+    return touched / (math.prod(behind.chunks) * spec.dtype.itemsize) * behind.seconds
 
 
 def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:

@@ -1469,3 +1469,30 @@ def test_results_of_labelled_arrays_are_labelled_for_others(out: str, tmp_path: 
         np.testing.assert_array_equal(result[1:, 2].values, -given.values[1:, 2])
         assert float(cf.sum(result, device="cpu")) == -66
         assert result.dims == wanted
+
+
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+def test_chunks_of_netcdf_take_the_time_that_their_library_takes(engine: Any, tmp_path: Path) -> None:
+    """Each read counted as if it decoded a chunk of floats: runs were predicted to take twenty times as long."""
+    pytest.importorskip("netCDF4" if engine == "netcdf4" else engine)
+    if engine == "netcdf4":
+        netcdf()
+    given = xr.DataArray(np.random.default_rng(0).random((400, 30, 40)), dims=("time", "lat", "lon"), name="t")
+    packed = {"dtype": "i2", "scale_factor": 1e-4, "_FillValue": -1, "zlib": True, "chunksizes": (100, 30, 40)}
+    given.to_netcdf(tmp_path / "x.nc", engine=engine, encoding={"t": packed})
+    opened: dict[str, Any] = {"engine": engine, "chunks": {}, "chunked_array_type": "chunkflow"}
+    with xr.open_dataset(tmp_path / "x.nc", **opened) as lazy:
+        storage = open_source(lazy.t.data._node.source).spec.storage
+        chunk = 100 * 30 * 40 * 2
+        assert storage.behind is not None
+        assert storage.behind.chunks == (100, 30, 40)
+        assert storage.behind.seconds == pytest.approx(chunk / 3e8)
+        keeps = engine == "netcdf4"
+        assert (storage.behind.kept >= 4, storage.asking < 1e-3) == (keeps, keeps)
+        plan = cf.explain(lazy.t.rolling(time=30).mean().data, budget="500kB", device="cpu").plans[0]
+        reads = len(plan.grid)
+        assert reads > 20
+        if keeps:
+            assert plan.estimate.asking == pytest.approx(storage.asking * reads + 4 * chunk / 3e8)
+        else:
+            assert plan.estimate.asking > (storage.asking + chunk / 3e8) * reads

@@ -15,7 +15,7 @@ import zarr
 import chunkflow as cf
 import chunkflow.fft
 from chunkflow.core.grid import Region
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, Behind
 from chunkflow.core.units import parse_bytes
 from chunkflow.errors import SlowRunWarning
 from chunkflow.planner import plan
@@ -123,8 +123,8 @@ class Asked:
 
     footprint = None
 
-    def __init__(self, asking: float = 0.05) -> None:
-        self.spec = ArraySpec("asked", (1000, 100), np.dtype("f8")).with_storage(asking=asking)
+    def __init__(self, asking: float = 0.05, behind: Behind | None = None) -> None:
+        self.spec = ArraySpec("asked", (1000, 100), np.dtype("f8")).with_storage(asking=asking, behind=behind)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         out[...] = np.arange(region[1].start, region[1].stop)
@@ -160,6 +160,29 @@ def test_fewer_reads_are_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     quick, slow = (cf.explain(cf.mean, Asked(n), axis=0, budget="60kB", device="cpu") for n in (0.0, 0.05))
     assert len(slow.grid) <= len(quick.grid)
     assert slow.seconds == pytest.approx(0.05 * len(slow.grid), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "kept", "number"),
+    [
+        ((100, 100), 0, lambda edges: sum(-(-stop // 100) - start // 100 for start, stop in edges)),
+        ((100, 100), 1, lambda edges: 10),  # the chunk that a block shares with the one before
+        ((100, 100), 10, lambda edges: 10),
+        ((7,), 0, len),  # of a view
+    ],
+)
+def test_chunks_that_a_library_decodes_for_a_read_count_as_often_as_it_does(
+    chunks: Any, kept: int, number: Any
+) -> None:
+    asked = Asked(0.001, Behind(chunks, 1.0, kept))
+    found = cf.explain(cf.mean, asked, axis=1, budget="40kB", device="cpu")
+    rows = found.block[0]
+    edges = [(start, min(start + rows, 1000)) for start in range(0, 1000, rows)]
+    assert len(edges) == len(found.grid) > 15
+    assert found.estimate.asking == pytest.approx(number(edges) + 0.001 * len(edges))
+    across = cf.explain(cf.map, np.sqrt, asked, chunks=(1000, 10), budget="4MB", device="cpu")
+    each = 10 if len(chunks) == 1 or kept == 10 else 100
+    assert across.estimate.asking == pytest.approx(each + 0.001 * 10)
 
 
 def test_a_refusal_names_the_budget_that_asks_less_often_first() -> None:

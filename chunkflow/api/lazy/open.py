@@ -131,8 +131,8 @@ def _not_alike(files: Sequence[str], found: Sequence[Any], other: int) -> str:
         return f"{said}. Write a pattern that matches files of one shape"
     two = ", ".join(f"chunkflow.open({file!r})" for file in files[:2])
     return (
-        f"{said}. Files that follow one another along an axis are joined: chunkflow.concatenate([{two}, ...]), or, with "
-        "xarray's names, xarray.open_mfdataset(paths, chunks={}, chunked_array_type='chunkflow')"
+        f"{said}. Files that follow one another along an axis are joined: chunkflow.concatenate([{two}, ...]), or with "
+        "names, xarray.open_mfdataset(paths, chunks={}, chunked_array_type='chunkflow')"
     )
 
 

@@ -123,8 +123,8 @@ def groupby_reduce(
     result : array or tuple of arrays
         Of shape ``(..., groups)``: the axes that are not reduced, then one for the groups of each key. Of several
         quantiles the first axis follows `q`. A tuple where `func` are several, not where a list has one name.
-        Of labelled values it is labelled: a dimension of groups has the name of the key, or "group", with "_bins" behind it
-        of bins, and the groups as coordinate.
+        Of labelled values it is labelled: a dimension of groups has the name of the key, or "group" ("_bins" is added
+        of bins), and the groups as coordinate.
     *groups : numpy.ndarray
         For each key the labels of its groups; of bins their edges, of shape (n, 2).
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.stores.paths import is_hdf5
@@ -46,6 +48,27 @@ def chunks_of(array: Any) -> Shape | None:
         chunks = variable.chunking() if hasattr(variable, "chunking") else variable.chunks
         return tuple(int(side) for side in chunks) if isinstance(chunks, list | tuple) else None
     return None
+
+
+class StoredChunks(NamedTuple):
+    """Bytes of an element as it is stored, and of the chunks that the library keeps decoded; 0 where unknown."""
+
+    itemsize: int
+    cache: int
+
+
+def decoding_facts(array: Any) -> StoredChunks:
+    """How that variable is stored, and whether the next read decodes the same chunk again.
+
+    netCDF4 keeps a variable open, and its chunks decoded. h5netcdf opens it for each read, so that HDF5 forgets them.
+    """
+    itemsize = cache = 0
+    with suppress(Exception):  # xarray's classes may change
+        variable = layers(array)[-1].get_array(needs_lock=False)
+        itemsize = int(np.dtype(variable.dtype).itemsize)
+        if hasattr(variable, "get_var_chunk_cache"):
+            cache = int(variable.get_var_chunk_cache()[0])
+    return StoredChunks(itemsize, cache)
 
 
 def decoding_of(array: Any) -> str:
