@@ -637,7 +637,7 @@ def delegated(name: str, to: Callable[..., Any], *args: Any, **options: Any) -> 
         own = to.__name__
         if str(error).startswith(f"{own} of an expression"):
             said = str(error).replace(f"{own}(...)", f"{name}(...)").replace(own, name, 1)
-            raise ArgumentError(said) from None
+            error.args = (said, *error.args[1:])
         raise
 
 

@@ -33,6 +33,10 @@ LARGE, SAMPLE = 1 << 20, 8
 """Bytes of calls that are counted each; of smaller ones one in so many is."""
 
 
+SAFE = 0.9
+"""What part of the budget is named that would do if all memory grew with the blocks."""
+
+
 class MemoryWatch:
     """Counts what calls of a kernel allocate, and keeps the one that took most beyond what was expected."""
 
@@ -71,11 +75,13 @@ class MemoryWatch:
         name = getattr(self._fn, "__qualname__", repr(self._fn))
         least = math.ceil((plan.memory.workspace / plan.lanes + more) / max(1, plan.op.volume(shape_of(box))))
         took, expected, beyond = map(format_bytes, (self._most, self._expected, plan.lanes * more))
+        fitting = SAFE * plan.budget * plan.budget / (plan.budget + plan.lanes * more)  # memory goes with blocks' sizes
         said = (
             f"{name} took {took} in block {index}, region {describe(box)}, where its trial call let expect {expected}: "
             f"the run may have taken {beyond} more than was planned within the budget of {format_bytes(plan.budget)}. "
-            f"Give workspace={least}, the bytes that it takes for each element of a block, if the call takes that, or "
-            "a smaller budget="
+            f"Give workspace={least}, the bytes that it takes for each element of a block, if the call takes that. To "
+            f"stay within {format_bytes(plan.budget)} without it, as by xarray's methods, give a budget= of "
+            f"{format_bytes(fitting)}"
         )
         trace.noted(said)
         warnings.warn(said, MemoryUseWarning, stacklevel=users_line())

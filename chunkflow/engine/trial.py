@@ -48,6 +48,10 @@ LEAST_BYTES = 16 << 10
 """In smaller blocks the memory of Python's own objects would count as the function's."""
 
 
+SEVERAL = 1 << 20
+"""Most bytes of a block in a trial that has two places along an axis, where one is as large as a block was to be."""
+
+
 TRIALS = 3
 """Number of calls on a worker of a cluster, which does other things at the same time."""
 
@@ -289,8 +293,11 @@ def run_trial(
         # With a halo the box is a cube: in a flat box the halo would outweigh it and hide the function's own memory.
         return _even(caps, least, size) if nest.has_halo else grid.fit(caps, least, order, size)
 
+    is_single = most is not None or nest.has_halo or users_function(kernel) is None or kernel.kind is not Kind.MAP
     while True:
         sides = box_of(target)
+        if not is_single:
+            sides = _several(nest, sides, caps, min(_room(budget) // 4, SEVERAL) // itemsize)
         while nest.has_halo and nest.volume(sides) > 2 * target and max(sides) > 1:
             shrunk = box_of(math.prod(sides) // 2)
             if shrunk == sides:
@@ -335,7 +342,26 @@ def run_trial(
                 limit=budget,
                 likely=likely,
             )
-        target = math.prod(sides) // 8
+        target, is_single = math.prod(sides) // 8, True
+
+
+def _several(nest: LoopNest, sides: Shape, caps: Sequence[int], most: int) -> Shape:
+    """Sides of a box of whole lines with two places along each cut axis, where another one or `most` has room for them.
+
+    Of a single place a function may have views where it makes copies of several.
+    """
+    cut = [a for a, n in enumerate(caps) if a not in nest.whole and n > 1]
+    found = list(sides)
+    for axis in reversed(cut) if nest.whole else ():
+        if found[axis] > 1:
+            continue
+        longest = max(cut, key=lambda a: found[a])
+        if found[longest] >= 4:
+            found[longest] //= 2
+            found[axis] = 2
+        elif 2 * math.prod(found) <= most:
+            found[axis] = 2
+    return tuple(found)
 
 
 def _amid(nest: LoopNest, sides: Shape) -> Region:

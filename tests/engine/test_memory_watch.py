@@ -97,3 +97,35 @@ def test_the_report_has_it_too() -> None:
     with observing(Notes()):
         (said,) = said_by(RUNS["map"], greedy, device="cpu")
     assert said in notes
+
+
+@needs_counts
+def test_the_budget_that_it_names_does_without_a_workspace() -> None:
+    (said,) = said_by(RUNS["map"], greedy, device="cpu")
+    found = re.search(r"To stay within 2\.00 MB without it, as by xarray's methods, give a budget= of (.+)$", said)
+    assert found is not None, said
+    budget = parse_bytes(found[1].replace(" ", ""))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        cf.map(greedy, X, budget=budget, device="cpu")
+    (again,) = [str(w.message) for w in seen if w.category is MemoryUseWarning]
+    beyond = re.search(r"may have taken (\S+ \S+) more than was planned", again)
+    assert beyond is not None, again
+    assert budget + parse_bytes(beyond[1].replace(" ", "")) <= 2_000_000
+
+
+def turned(block: Any) -> Any:
+    """A copy of a block of several lines, and of one line a view of it: xarray's `interp` takes memory in this way."""
+    rows, columns, length = block.shape
+    lines = block.transpose(1, 0, 2).reshape(rows * columns, length)
+    return lines[:, :10].reshape(columns, rows, 10).transpose(1, 0, 2)
+
+
+@needs_counts
+@pytest.mark.parametrize("axes", [(60, 100, 50), (4, 500, 100)])
+def test_a_function_of_whole_lines_is_tried_on_several(axes: Any) -> None:
+    x, letters = np.ones(axes), (0, 1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = cf.blockwise(turned, (0, 1, "k"), x, letters, new_axes={"k": 10}, budget=1_500_000, device="cpu")
+    assert got.shape == (*axes[:2], 10)
