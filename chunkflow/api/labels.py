@@ -117,8 +117,12 @@ class Labels:
         labelled = wrapped(result, [*first, *dims], kept, self.arrays[:1], self.coords)
         if self.coords is None:
             return labelled
-        coords = dict(zip(dims[len(kept) :], (_index(found, closed) for found in groups), strict=True))
-        return labelled.assign_coords({**coords, **({"quantile": np.asarray(levels)} if several else {})})
+        coords: dict[Hashable, Any] = dict(
+            zip(dims[len(kept) :], (_index(found, closed) for found in groups), strict=True)
+        )
+        if several:
+            coords["quantile"] = np.asarray(levels)
+        return labelled.assign_coords(coords)
 
     def onto(self, result: Any, declared: Declared, arrays: Sequence[Any]) -> Any:
         """The results of an operation on plain arrays, with labels."""

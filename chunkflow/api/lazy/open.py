@@ -89,8 +89,8 @@ def open(
         warn_of_order(os.fspath(source), files)
         stack = importlib.import_module("chunkflow.api.rearrange.join").stack  # which makes expressions
         found = [open(file, decode=decode, missing=missing) for file in files]
-        if others := [n for n, each in enumerate(found) if each.shape != found[0].shape]:
-            raise ArgumentError(_not_alike(files, found, others[0]))
+        if unlike := [n for n, each in enumerate(found) if each.shape != found[0].shape]:
+            raise ArgumentError(_not_alike(files, found, unlike[0]))
         return stack(found)
     if decode is not None:
         return _decoded(source, decode, missing)
