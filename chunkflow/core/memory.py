@@ -159,7 +159,7 @@ class RoomForEach:
     >>> room.likely(600_000), room.said(600_000)
     (40001000, 'raise budget= to at least 40001000, which has room for as many as there may be')
     >>> RoomForEach(1000, 40.0, 10**6, there=2000).likely(600)
-    98000
+    89000
     """
 
     reserve: int

@@ -290,7 +290,7 @@ class _GoneArray:
 
 
 def _claim(output: str) -> Claim:
-    return Claim(passes_place(output), resumes=True, called=output)
+    return Claim(passes_place(output), resumes=True, told=output)
 
 
 _current: ContextVar[Passes | None] = run_variable("chunkflow_passes", None)

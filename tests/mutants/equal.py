@@ -5,8 +5,8 @@ from __future__ import annotations
 EQUAL: dict[tuple[str, str, str], str] = {
     (
         "chunkflow/graph/evaluate.py",
-        "if len(group) == 1:",
-        "if len(group) <= 1:",
+        "if len(group) == 1 or lives_below(group, self.stored):  # which has one pass only",
+        "if len(group) <= 1 or lives_below(group, self.stored):  # which has one pass only",
     ): "no group is empty",
     (
         "chunkflow/kernels/linalg/gram.py",

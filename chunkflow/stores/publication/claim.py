@@ -44,7 +44,9 @@ class Claim:
     resumes : bool
         Whether a later run may go on with it. `is_left` then says whether this one goes on with what is left.
     called : str, optional
-        What the output is called in errors, where that is another name.
+        What the output is called, where that is another name.
+    told : str, optional
+        What it is called in errors, where that is yet another one.
 
     Raises
     ------
@@ -65,8 +67,10 @@ class Claim:
         overwrite: bool = False,
         resumes: bool = False,
         called: str = "",
+        told: str = "",
     ) -> None:
         self.name, self.root, self.called = name, root or name, called or name
+        self._told = told or self.called
         self.patches, self.overwrite, self.resumes = patches, overwrite, resumes
         self.inner = os.path.relpath(name, self.root)
         self.path = claim_path(name, self.root)
@@ -102,9 +106,9 @@ class Claim:
                         self.is_left = True
                         return left
                     os.close(left)
-                    raise _left_early(self.called) from None
+                    raise _left_early(self._told) from None
                 if not settle(self.path):
-                    raise _busy(self.called, self.path) from None
+                    raise _busy(self._told, self.path) from None
                 continue
             if lock(fd) and is_at(fd, self.path):
                 return fd

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -370,21 +369,19 @@ def test_what_a_device_waits_for_is_not_slower_for_decoding_that_is_not_done() -
     assert slower.seconds > 9 * bare.estimate.stages["write"] > better.seconds, "results are written as slowly"
 
 
-def test_a_function_that_waits_is_named_and_larger_blocks_told() -> None:
+def test_a_function_that_waits_is_named_and_its_calls_are_counted() -> None:
     """As long for a large block as for a small one: counted by bytes, a larger budget would have brought nothing."""
-
-    def waiting(block: Any) -> Any:
-        time.sleep(0.01)
-        return block + 1
-
-    x = np.zeros((400, 1000))
-    with cf.Profile() as profile:
-        cf.map(waiting, x, budget="200kB", **CPU)
-    (run,) = profile.report.seen
-    advice = profile.report.advice()
+    raw = Storage(how="zarr", raw=True, copies=0)
+    small, large = (plan(lanes=1, chunks=(n, 64, 64), storage=raw) for n in (8, 64))
+    each = 0.01
+    spent = {"read": 0.001, "compute": each * len(small.grid), "write": 0.001}
+    seconds = sum(spent.values())
+    run = replace(seen(small, spent, spent=spent, replan=lambda budget, **_: large), seconds=seconds)
+    waiting = replace(run, processor=0.05 * seconds, moved={"compute": 1 << 20})
+    advice = advised(waiting)
     assert advice.causes[0].name == "the function waits"
-    (larger,) = [each for each in advice.what_ifs if "budget" in each.keywords]
-    assert run.replan is not None
-    plan = run.replan(larger.keywords["budget"])
-    assert larger.seconds >= 0.01 * len(plan.grid) / plan.lanes
-    assert larger.seconds < run.seconds / 2
+    (larger,) = [one for one in advice.what_ifs if "budget" in one.keywords]
+    assert len(large.grid) < len(small.grid) / 2
+    assert each * len(large.grid) <= larger.seconds <= each * len(large.grid) + 0.1 * seconds
+    working = replace(waiting, processor=seconds)
+    assert advised(working).causes[0].name == "the function is slow"
