@@ -1301,3 +1301,22 @@ def test_items_are_stacked_in_one_pass(axis: int) -> None:
     stacked = cf.stack([x[*item, i] for i in (3, 0, 5)], axis)
     np.testing.assert_array_equal(stacked.compute(device="cpu"), np.take(frames, (3, 0, 5), axis))
     assert len(cf.explain(stacked).plans) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("budget", ["600kB", "64MB"])
+def test_computed_components_are_stacked_in_the_pass_that_computes_them(axis: int, budget: str) -> None:
+    """Each was stored, and read again. Their halos and dtypes may differ."""
+    values = np.random.default_rng(0).random((40, 30, 20)).astype("f4")
+    x = cf.open(values)
+    parts = [np.gradient(x, axis=0), x * 2, (x * 100).astype("i2"), x > 0.5]
+    right = np.stack([np.gradient(values, axis=0), values * 2, (values * 100).astype("i2"), values > 0.5], axis)
+    stacked = np.stack(parts, axis)
+    (plan,) = cf.explain(stacked, budget="64MB", device="cpu").plans
+    assert plan.bytes_in <= 1.2 * values.nbytes
+    found = stacked.compute(budget=budget, device="cpu")
+    assert found.dtype == right.dtype
+    np.testing.assert_allclose(found, right, rtol=1e-6)
+    np.testing.assert_allclose(stacked.sum(axis).compute(device="cpu"), right.sum(axis), rtol=1e-5)
+    one = (slice(None),) * (axis % 4) + (1,)
+    np.testing.assert_array_equal(stacked[one].compute(device="cpu"), right[one])

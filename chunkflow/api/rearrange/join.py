@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager
+from chunkflow.api import mapping
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager, description_of
 from chunkflow.api.rearrange.move import Arranged, Composition, Padding, flat, moved, one_axis, promoted, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, ValueRangeError, refused_by
-from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.live import lives_below
+from chunkflow.graph.nodes import Lazy, source_of
 from chunkflow.graph.slicing import unsqueezed
 from chunkflow.kernels.map import is_scalar
 from chunkflow.stores import spec_of
@@ -107,6 +110,8 @@ def stack(
     parts = _listed(arrays)
     if (longer := _before_items(parts, axis)) is not None:
         return moved(joined(longer, axis, _common(dtype, casting)), Options(**options))
+    if not options and _are_computed_together(parts):
+        return _stacked_as_computed(parts, axis, _common(dtype, casting))
 
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:
         first, sides = specs[0].shape, _chunks(specs)
@@ -226,6 +231,37 @@ def _before_items(parts: Sequence[Any], axis: Any) -> list[Any] | None:
     return (
         [type(part)(node) for part, node in zip(parts, found, strict=True) if node is not None] if all(found) else None
     )
+
+
+FEW = 16
+"""Most expressions that are computed in one pass to be stacked: each has its own blocks in memory."""
+
+
+def _are_computed_together(parts: Sequence[Any]) -> bool:
+    """Whether one pass may compute all parts, as components of a vector, in place of one that stores each before."""
+    if len(parts) > FEW or not all(isinstance(part, Lazy) for part in parts):
+        return False
+    nodes = [part._node for part in parts]
+    if any(source_of(node) is not None or node.spec.dtype.kind not in "biufc" for node in nodes):
+        return False
+    return len({node.shape for node in nodes}) == 1 and not lives_below(nodes, {})
+
+
+def _stacked_as_computed(parts: Sequence[Any], axis: Any, cast: Callable[[Sequence[np.dtype]], np.dtype]) -> Request:
+    """The request of expressions that are stacked block by block."""
+    ndim, dtype = len(parts[0].shape), cast([part.dtype for part in parts])
+    along = one_axis(axis, ndim + 1)
+    chunks: list[Any] = ["auto"] * ndim
+    chunks.insert(along, len(parts))
+    beside = float(sum(dtype.itemsize for part in parts if part.dtype != dtype))
+    how = {"new_axis": along, "chunks": tuple(chunks), "dtype": dtype, "workspace": beside}
+    asked = description_of(mapping.map, (partial(_stacked, axis=along, dtype=dtype), *parts), how)
+    assert isinstance(asked, Request)
+    return asked
+
+
+def _stacked(*blocks: Any, axis: int, dtype: np.dtype) -> Any:
+    return np.stack([block.astype(dtype, copy=False) for block in blocks], axis)
 
 
 def _listed(arrays: Any) -> Sequence[Any]:
