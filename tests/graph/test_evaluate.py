@@ -1320,3 +1320,17 @@ def test_computed_components_are_stacked_in_the_pass_that_computes_them(axis: in
     np.testing.assert_allclose(stacked.sum(axis).compute(device="cpu"), right.sum(axis), rtol=1e-5)
     one = (slice(None),) * (axis % 4) + (1,)
     np.testing.assert_array_equal(stacked[one].compute(device="cpu"), right[one])
+
+
+@pytest.mark.parametrize("axis", [-1, 3, 0])
+def test_a_device_of_its_own_stacks_short_rows(axis: int) -> None:
+    """The host moved single elements one by one: 25 GB/s of 102."""
+    device = numpy_device("eager", staged=True)
+    one, other = (np.random.default_rng(i).random((6, 7, 9)).astype("f4") for i in range(2))
+    stacked = cf.stack([cf.open(one), cf.open(other)], axis)
+    (plan,) = cf.explain(stacked, device=device, budget="1MB").plans
+    assert len(plan.operands) == (1 if axis == 0 else 2)
+    np.testing.assert_array_equal(stacked.compute(device=device, budget="1MB"), np.stack([one, other], axis))
+    np.testing.assert_array_equal(stacked.compute(device="cpu"), np.stack([one, other], axis))
+    np.testing.assert_array_equal((stacked * 2).compute(device=device), np.stack([one, other], axis) * 2)
+    assert len(cf.explain(stacked * 2, device=device).plans) == 1

@@ -15,6 +15,7 @@ from chunkflow import devices
 from chunkflow.api import mapping
 from chunkflow.api.compound import Compound
 from chunkflow.api.operation import check_passed, is_operation, plan_of
+from chunkflow.api.rearrange.move import Composition
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
@@ -29,7 +30,8 @@ from chunkflow.engine.passes import call_of_passes, current, going_on, refuse_le
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.resume import check_resume
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.evaluate import Evaluation, placeholders
+from chunkflow.graph.evaluate import Evaluation, op_node, placeholders
+from chunkflow.graph.live import lives_below
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, node_of, source_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.graph.reshaping import of_same_elements
@@ -170,7 +172,7 @@ def _plan_to_store(arrays: Any, outs: Any, *, chunks: Chunks = None, checksum: b
 
 
 def _plan_of(wanted: dict[Node, Any], options: Options) -> PassesPlan:
-    whole, targets = Evaluation(options), dict(_targets(wanted).values())
+    whole, targets = Evaluation(options), dict(_targets(wanted, options.device).values())
     return PassesPlan(tuple(named(lambda: whole.plans(targets), options, lambda: whole.plan_all(targets))))
 
 
@@ -210,7 +212,7 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
 
 def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
     """Results of nodes, as their users get them."""
-    found = _targets(wanted)
+    found = _targets(wanted, options.device)
     targets = dict(found.values())
     with interrupts.deferred(), ExitStack() as stack:
         refuse_left(tuple(wanted.values()))
@@ -235,12 +237,14 @@ def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressL
         return _evaluated(places, replace(options, budget=budget, resume=False, name=None), progress)
 
 
-def _targets(wanted: dict[Node, Any]) -> dict[Node, tuple[Node, Any]]:
+def _targets(wanted: dict[Node, Any], device: Any) -> dict[Node, tuple[Node, Any]]:
     """For each node the one that is computed for it, and where that goes.
 
-    For one of several results of a fold it is the fold; for a reshaped one in memory, what has the same elements.
+    For one of several results of a fold it is the fold; for a reshaped one in memory, what has the same elements; for
+    what a device of its own composes faster than the host, a function of blocks.
     """
-    found = {node: (_of_fold(node), out) for node, out in wanted.items()}
+    staged = any(isinstance(node, ViewNode) for node in wanted) and devices.resolve(device).machine.staged
+    found = {node: (_by_blocks(node) if staged else _of_fold(node), out) for node, out in wanted.items()}
     taken = {target for target, _ in found.values()}
     for node, out in wanted.items():
         same = of_same_elements(node, out)
@@ -248,6 +252,13 @@ def _targets(wanted: dict[Node, Any]) -> dict[Node, tuple[Node, Any]]:
             found[node] = same
             taken.add(same[0])
     return found
+
+
+def _by_blocks(node: Node) -> Node:
+    view = node.view if isinstance(node, ViewNode) else None
+    if isinstance(view, Composition) and view.by_blocks is not None and not lives_below([node], {}):
+        return op_node(view.by_blocks(view.arrays), node.name)
+    return _of_fold(node)
 
 
 def _of_fold(node: Node) -> Node:

@@ -6,6 +6,7 @@ their stores while the result is written: there is no copy in between.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -128,7 +129,9 @@ def stack(
             sides = (*sides[:along], 1, *sides[along:])
         return Arranged(arrangement.Separable(tuple(axes)), sides, along)
 
-    return moved(Composition(parts, arrange, _common(dtype, casting)), Options(**options))
+    common = _common(dtype, casting)
+    by_blocks = partial(_stacked_as_computed, axis=axis, cast=common) if _in_short_rows(parts, axis) else None
+    return moved(Composition(parts, arrange, common, by_blocks=by_blocks), Options(**options))
 
 
 @rearrangement
@@ -245,6 +248,19 @@ def _are_computed_together(parts: Sequence[Any]) -> bool:
     if any(source_of(node) is not None or node.spec.dtype.kind not in "biufc" for node in nodes):
         return False
     return len({node.shape for node in nodes}) == 1 and not lives_below(nodes, {})
+
+
+SHORT_ROW = 64
+"""Bytes of rows that the host moves slowly one by one."""
+
+
+def _in_short_rows(parts: Sequence[Any], axis: Any) -> bool:
+    """Whether stacked parts alternate in short rows, as single elements do along a last axis."""
+    if len(parts) > FEW or not isinstance(axis, int | np.integer):
+        return False
+    spec = spec_of(parts[0])
+    inner = spec.shape[int(axis) % (len(spec.shape) + 1) :]
+    return spec.dtype.kind in "biufc" and math.prod(inner) * spec.dtype.itemsize < SHORT_ROW
 
 
 def _stacked_as_computed(parts: Sequence[Any], axis: Any, cast: Callable[[Sequence[np.dtype]], np.dtype]) -> Request:

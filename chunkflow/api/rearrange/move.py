@@ -80,13 +80,15 @@ class Padding(NamedTuple):
 class Composition:
     """A source that is composed of other arrays when it is opened, in the dtype to which `cast` says they are cast.
 
-    `padding` says that it is one array with elements around it.
+    `padding` says that it is one array with elements around it. ``by_blocks(arrays)`` asks for it as a function of
+    their blocks: a device of its own composes single elements faster than the host.
     """
 
     arrays: Sequence[Any]
     arrange: Callable[[Sequence[ArraySpec]], Arranged]
     cast: Callable[[Sequence[np.dtype]], np.dtype] = promoted
     padding: Padding | None = None
+    by_blocks: Callable[[Sequence[Any]], Request] | None = None
 
     def __chunkflow_source__(self) -> Source:
         with ExitStack() as stack:
