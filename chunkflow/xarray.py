@@ -39,6 +39,7 @@ from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.publication.settle import settle
 from chunkflow.stores.registry import instance_of, open_target
 from chunkflow.stores.zarr.groups import consolidate, default_format, location_of_group, outermost
+from chunkflow.system import interrupts
 from chunkflow.system.optional import missing
 
 try:
@@ -389,6 +390,7 @@ _storing: ContextVar[_Storing | None] = ContextVar("chunkflow_storing", default=
 
 
 @_taught(_writers(), "to_zarr")
+@interrupts.deferred()
 def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> Any:
     """Of a dataset with expressions: with chunks that fit the budget, refused before xarray makes or empties a store.
 
@@ -420,6 +422,7 @@ def _stored(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> 
 
 
 @_taught(_writers(), "_datatree_to_zarr")
+@interrupts.deferred()
 def _tree_stored(theirs: Any, tree: Any, *args: Any, **kwargs: Any) -> Any:
     """As `_stored`, of all datasets of a tree."""
     given = _given_to(theirs, tree, *args, **kwargs)
@@ -639,6 +642,7 @@ def _shortened(call: _Storing) -> None:
 
 
 @_taught(_writers(), "to_netcdf")
+@interrupts.deferred()
 def _written(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) -> Any:
     """Of a dataset with expressions: refused before xarray makes or empties a file, which appears whole."""
     given = _given_to(theirs, dataset, *args, **kwargs)
@@ -646,6 +650,7 @@ def _written(theirs: Any, dataset: xarray.Dataset, *args: Any, **kwargs: Any) ->
 
 
 @_taught(_writers(), "_datatree_to_netcdf")
+@interrupts.deferred()
 def _tree_written(theirs: Any, tree: Any, *args: Any, **kwargs: Any) -> Any:
     """As `_written`, of all datasets of a tree."""
     given = _given_to(theirs, tree, *args, **kwargs)
@@ -683,6 +688,7 @@ def _file_at(path: Any) -> str | None:
 
 @_taught(xarray, "save_mfdataset")
 @_taught(_writers(), "save_mfdataset")
+@interrupts.deferred()
 def _written_each(theirs: Any, datasets: Any, paths: Any, *args: Any, **kwargs: Any) -> Any:
     """Refused before any file is written, as where another of the datasets reads from it. All appear as one."""
     datasets, paths = list(datasets), list(paths)

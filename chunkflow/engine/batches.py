@@ -161,7 +161,13 @@ class _Sized:
     def whole(self) -> Iterator[Prepared]:
         """The prepared run of all batches as one, beside what is kept in memory."""
         with self.device.keeping(self.batches.kept), self.prepare() as run:
-            yield run
+            yield replace(run, plan=_read_once(run.plan))
+
+
+def _read_once(plan: Plan) -> Plan:
+    """The plan of a pass whose source is in memory when its blocks are read: rows are taken once, and never decoded."""
+    read = min(plan.traffic.read, sum(spec.nbytes for spec in plan.operands))
+    return replace(plan, traffic=replace(plan.traffic, read=read, decode=0))
 
 
 def _sized(this: LivePass, options: Options) -> _Sized:
@@ -213,7 +219,8 @@ def _sized_for(this: LivePass, options: Options, limit: int, most: int) -> _Size
     rows, unit = batches.rows(most)
     batches.kept = rows * live.row_bytes + _combined_bytes(run.plan, axis)
     with device.keeping(batches.kept), prepare() as run:
-        pass
+        batches.outputs_of(run)
+    rows, unit = batches.rows(rows)
     if math.prod(live.spec.shape):
         batches.plan(run, rows)
     return _Sized(rows, unit, run, batches, device, prepare)
@@ -249,6 +256,11 @@ class _Batches:
         self._start = 0
         self._last: Declared | None = None
         self._made = Complete([])
+
+    def outputs_of(self, run: Prepared) -> None:
+        """Let outputs of known length have the chunks that have room beside what is kept."""
+        if self._this.live.length is not None:
+            self._specs = list(run.plan.outputs)
 
     def rows(self, most: int) -> tuple[int, int]:
         """Rows of a batch, and what they are a multiple of.

@@ -168,6 +168,10 @@ def apart() -> Any:
     return _mode(None, None)
 
 
+FAR = 16
+"""How many times as large a budget that always does must be for one to be named in which the call begins."""
+
+
 def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | None = None) -> T:
     """What `work` gives. If the budget is refused, the error's `smallest` is one in which `dry`, or `work`, is planned.
 
@@ -256,7 +260,14 @@ def _name(error: BudgetError, work: Callable[[], object], taken: int) -> None:
     if found is None:
         return
     least, cost = found
+    first = error.smallest if error.likely is None and least > FAR * error.smallest else None
     rename(error, least + taken, " for all passes" if least != error.smallest else " with what other runs have taken")
+    if first is not None and (begins := _beginning(first, work)) is not None:
+        said, error.likely = f"at least {least + taken}", rounded_up(begins + taken)
+        instead = (
+            f"{error.likely}, in which it begins and tells more, or to {said}, which does whatever the elements are"
+        )
+        error.args = (str(error.args[0]).replace(f"{said} for all passes", instead), *error.args[1:])
     if not cost.blocks or error.likely is not None:  # what it costs with room for all that there may be is no help
         return
     text, better = str(error.args[0]), _better(least, cost, work, taken)
@@ -276,6 +287,20 @@ def _name(error: BudgetError, work: Callable[[], object], taken: int) -> None:
         of = f" of one of {format_bytes(quicker.once)}" if cost.of_batch else ""
         text += f". With {format_bytes(least + taken)} {with_least}, with {format_bytes(budget)} {_said(quicker)}{of}"
     error.args = (text, *error.args[1:])
+
+
+def _beginning(first: int, work: Callable[[], object]) -> int | None:
+    """A budget in which `work` is not refused before it runs, about as small as one that might do; None if none is."""
+    for budget in (first, 2 * first, 4 * first):
+        shared = Budget(budget)
+        try:
+            _noted(work, False, shared)
+        except BudgetError:
+            continue
+        finally:
+            shared.close()
+        return budget
+    return None
 
 
 def _said(cost: Cost) -> str:

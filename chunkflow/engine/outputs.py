@@ -137,19 +137,19 @@ def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Sour
     return spec.order
 
 
-def said_of_chunks(outputs: Sequence[ArraySpec], lengths: Sequence[Length], options: Options) -> tuple[Length, ...]:
-    """What ``chunks=`` says of the chunks of the outputs; "auto" along axes where the run may choose."""
-    ndim = len(outputs[0].shape)
+def said_of_chunks(spec: ArraySpec, lengths: Sequence[Length], options: Options) -> tuple[Length, ...]:
+    """What ``chunks=`` says of the chunks of an output; "auto" along axes where the run may choose."""
+    ndim = len(spec.shape)
     if options.out_chunks is not None:
         return chunking.lengths(options.out_chunks, ndim)
-    is_said = chunking.wish(lengths, outputs[0].shape) is not None
+    is_said = len(lengths) == ndim and chunking.wish(lengths, spec.shape) is not None
     return tuple(lengths) if is_said else chunking.lengths(None, ndim)
 
 
 def with_smaller_chunks(
-    op: LoopNest, targets: Sequence[Target], outputs: list[ArraySpec], free: Collection[int], *, kept: bool
+    op: LoopNest, targets: Sequence[Target], outputs: list[ArraySpec], free: Sequence[Collection[int]], *, kept: bool
 ) -> list[ArraySpec]:
-    """Specs with a side of each chunk halved, along a `free` axis, if that lets blocks be smaller.
+    """Specs with a side of each chunk halved, along one of its `free` axes, if that lets blocks be smaller.
 
     Where it is `kept` what is said of a target, its chunks are not among those.
 
@@ -157,9 +157,9 @@ def with_smaller_chunks(
     blocks are cut.
     """
     found = []
-    for target, spec, output in zip(targets, outputs, op.outputs, strict=True):
+    for target, spec, output, axes in zip(targets, outputs, op.outputs, free, strict=True):
         chunks = list(spec.chunks or ())
-        cut = [i for i, side in enumerate(chunks) if i in free and side > 1 and _is_cut(op, output.dims[i])]
+        cut = [i for i, side in enumerate(chunks) if i in axes and side > 1 and _is_cut(op, output.dims[i])]
         if target.footprint is None and cut:
             is_small = math.prod(chunks) * spec.dtype.itemsize <= SMALL_CHUNK
             side = cut[0] if is_small else max(cut, key=chunks.__getitem__)

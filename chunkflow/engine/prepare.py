@@ -274,25 +274,25 @@ def _plan(
             plan = make(outputs)
             break
         except BudgetError as error:
-            said = said_of_chunks(outputs, lengths, options)
-            open_axes = [i for i, entry in enumerate(said) if entry == "auto"]
-            smaller = with_smaller_chunks(nest, targets, outputs, open_axes, kept=True)
+            said = [said_of_chunks(spec, lengths, options) for spec in outputs]
+            free = [[i for i, entry in enumerate(entries) if entry == "auto"] for entries in said]
+            smaller = with_smaller_chunks(nest, targets, outputs, free, kept=True)
             if smaller == outputs:
                 if declared.block is None and fixed is None and not is_dry():
                     _name_chunks(error, partial(make, block=None), nest, targets, outputs, said)
                 raise
             outputs = smaller
-    if _suffers(plan) and set(said_of_chunks(outputs, lengths, options)) <= {"auto"}:
+    if _suffers(plan) and {e for spec in outputs for e in said_of_chunks(spec, lengths, options)} <= {"auto"}:
         # Plans as if outputs had no chunks show what blocks suit the sources; chunks that are encoded need room too.
         # They have no room to hold on to a chunk of a source.
         specs = [spec.with_storage(kept=False) for spec in stated.specs]
         for room in ROOMS:
             with suppress(BudgetError, ArgumentError):
-                free = make(without_chunks(targets, outputs), int(limit * room), specs=specs)
-                suiting, blocks = with_chunks_of(nest, targets, outputs, free.block)
+                loose = make(without_chunks(targets, outputs), int(limit * room), specs=specs)
+                suiting, blocks = with_chunks_of(nest, targets, outputs, loose.block)
                 other = work(suiting, block=blocks)(limit)
                 if other.estimate.seconds * WORTH <= plan.estimate.seconds:
-                    plan, outputs = replace(other, remedy=free.remedy), suiting
+                    plan, outputs = replace(other, remedy=loose.remedy), suiting
                     break
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
 
@@ -337,21 +337,20 @@ def _name_chunks(
     nest: LoopNest,
     targets: Sequence[Target],
     outputs: list[ArraySpec],
-    said: Sequence[Length],
+    said: Sequence[Sequence[Length]],
 ) -> None:
     """Let a refusal name smaller chunks than those that the user has chosen, if any fit the budget.
 
     Axes that the user wants whole stay so: a function of them has other values in a part.
     """
-    free = [i for i, entry in enumerate(said) if entry != "whole"]
+    free = [[i for i, entry in enumerate(entries) if entry != "whole"] for entries in said]
     while (smaller := with_smaller_chunks(nest, targets, outputs, free, kept=False)) != outputs:
         outputs = smaller
         with suppress(BudgetError):
             make(outputs)
-            sides = [[-1 if e == "whole" else n for e, n in zip(said, o.chunks or said, strict=True)] for o in outputs]
-            fitting = " and ".join(
-                f"{_word(o)}={tuple(own)}" for o, own in zip(outputs, sides, strict=True) if o.chunks
-            )
+            pairs = [(s, zip(e, s.chunks, strict=True)) for s, e in zip(outputs, said, strict=True) if s.chunks]
+            named = [(spec, tuple(-1 if entry == "whole" else n for entry, n in sides)) for spec, sides in pairs]
+            fitting = " and ".join(f"{_word(spec)}={sides}" for spec, sides in named)
             error.args = (f"{error.args[0]}; {fitting} would fit", *error.args[1:])
             return
 

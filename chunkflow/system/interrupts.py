@@ -32,7 +32,9 @@ class _Shield:
     """The signals' handler within `deferred`."""
 
     def __init__(self) -> None:
-        self.before: dict[int, Any] = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
+        self.before: dict[int, Any] = {}
+        if callable(handler := signal.getsignal(signal.SIGINT)):  # in the background shells let it be ignored
+            self.before[signal.SIGINT] = handler
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             self.before[signal.SIGTERM] = signal.SIG_DFL
         self.pending = 0
@@ -101,10 +103,10 @@ def deferred() -> Iterator[None]:
                 outer.deliver(outer.pending)
         return
     main = threading.current_thread() is threading.main_thread()
-    if _shield is not None or not main or not callable(signal.getsignal(signal.SIGINT)):
+    shield = _Shield() if main and _shield is None else None
+    if shield is None or not shield.before:
         yield
         return
-    shield = _Shield()
     _shield = shield
     ended = False
     try:

@@ -1,5 +1,6 @@
 """Live sources: values, back-pressure, growing outputs, and what is refused."""
 
+import math
 import queue
 import re
 import threading
@@ -607,3 +608,26 @@ def test_a_slab_of_half_a_batch_is_not_copied() -> None:
     live = cf.live(iter([x[:5], x[5:7], x[7:]]), batch=6)
     live.begin()
     assert [len(live.take(6)), len(live.take(6))] == [6, 6], "as many as was said"
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (8, 9)])
+@pytest.mark.parametrize("several", [False, True])
+def test_the_named_budget_does_for_chunks_that_are_cut_to_it(shape: Any, several: bool, tmp_path: Path) -> None:
+    """They were those of a plan without the batch in memory; of results with different axes the refusal failed."""
+    frames = [np.full(shape, i, "f4") for i in range(4)]
+
+    def run(budget: int) -> Any:
+        x = cf.open(cf.live(iter(frames), frames=True, length=4))
+        if several:
+            return cf.store(
+                [x * 2, x.mean(axis=(1, 2))], [tmp_path / "a.zarr", tmp_path / "b.zarr"], budget=budget, **CPU
+            )
+        return [cf.store(x * 2, tmp_path / "a.zarr", budget=budget, **CPU)]
+
+    with pytest.raises(cf.BudgetError) as caught:
+        run(math.prod(shape) * 4)
+    smallest = caught.value.smallest
+    assert smallest is not None
+    read = re.search(r"blocks read (\S+ \wB) of arrays of (\S+ \wB)", str(caught.value))
+    assert read is None or read[1] == read[2]
+    np.testing.assert_array_equal(run(smallest)[0][...], np.stack(frames) * 2)

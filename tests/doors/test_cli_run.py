@@ -400,10 +400,17 @@ def test_results_have_the_names_of_dimensions_that_they_keep(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
 @pytest.mark.parametrize(
-    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, -15, "terminated")]
+    ("number", "code", "word", "begun"),
+    [
+        (signal.SIGINT, 130, "interrupted", []),
+        (signal.SIGTERM, -15, "terminated", []),
+        (signal.SIGTERM, -15, "terminated", ["nohup"]),
+    ],
 )
-def test_a_run_that_is_ended_says_what_is_kept(number: int, code: int, word: str, tmp_path: Path) -> None:
-    """SIGTERM, by which schedulers end a job, said nothing."""
+def test_a_run_that_is_ended_says_what_is_kept(
+    number: int, code: int, word: str, begun: list[str], tmp_path: Path
+) -> None:
+    """SIGTERM, by which schedulers end a job, said nothing; where Ctrl-C is ignored it left files, too."""
     (tmp_path / "slow.py").write_text(
         "import os, time, pathlib\n"
         "def fn(block):\n"
@@ -414,7 +421,12 @@ def test_a_run_that_is_ended_says_what_is_kept(number: int, code: int, word: str
     )
     np.save(tmp_path / "x.npy", np.zeros((64, 4096)))
     (tmp_path / "slowly").touch()
-    line = [sys.executable, "-m", "chunkflow", "run", "slow:fn", "x.npy", "y.zarr"]
+    if begun:
+        ignored = (
+            "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+        )
+        begun = [sys.executable, "-c", ignored]
+    line = [*begun, sys.executable, "-m", "chunkflow", "run", "slow:fn", "x.npy", "y.zarr"]
     line += ["--chunks", "1,4096", "--resume", "--device", "cpu", "--budget", "2MB"]
     with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not _written(tmp_path):

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,33 @@ def test_what_others_changed_since_is_not_cut_back(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "x.zarr", mode="r")
     assert group["a"].shape == (20, 6, 8)
     np.testing.assert_array_equal(group["b"][:], given.b)
+
+
+@pytest.mark.parametrize("ignoring", [False, True])
+def test_nothing_is_left_where_sigterm_ends_the_process(ignoring: bool, tmp_path: Path) -> None:
+    """Hidden files of the new store stayed; where Ctrl-C is ignored, as in the background, those of any run."""
+    before = xr.Dataset({"v": (("time", "x"), np.ones((20, 50)))})
+    before.to_zarr(tmp_path / "c.zarr", consolidated=False)
+    (tmp_path / "write.py").write_text(
+        "import pathlib, signal, time\n"
+        f"if {ignoring}:\n"
+        "    signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import chunkflow as cf, chunkflow.xarray, numpy as np, xarray as xr\n"
+        "def slow(block):\n"
+        "    pathlib.Path('begun').touch()\n"
+        "    time.sleep(0.1)\n"
+        "    return block\n"
+        "x = xr.DataArray(cf.open(np.ones((400, 5000))), dims=('time', 'x'))\n"
+        "y = xr.apply_ufunc(slow, x, dask='parallelized', output_dtypes=['f8']).to_dataset(name='v')\n"
+        "with cf.config.set(budget='2MB', device='cpu'):\n"
+        "    y.to_zarr('c.zarr', mode='w', consolidated=False)\n"
+    )
+    with subprocess.Popen([sys.executable, "write.py"], cwd=tmp_path) as process:
+        while not (tmp_path / "begun").exists() and process.poll() is None:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        process.terminate()
+    assert process.returncode == -15
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".c")]
+    with xr.open_zarr(tmp_path / "c.zarr", consolidated=False) as found:
+        xr.testing.assert_equal(found.compute(), before)

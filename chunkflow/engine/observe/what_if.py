@@ -7,7 +7,7 @@ that is not done takes no time; up to some waiting at each block is due to their
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,8 +60,6 @@ def what_ifs(run: Seen, *, elsewhere: bool = True) -> Iterator[WhatIf]:
             if seconds < (0.5 if "device" in keywords else 1 - LEAST) * run.seconds:
                 found.append(WhatIf(change, seconds, keywords))
     found.sort(key=lambda each: each.seconds)
-    chunks = [each for each in found if "chunks" in each.keywords]
-    found = [each for each in found if each not in chunks[1:]]
     budgets = [each for each in found if "budget" in each.keywords]
     if len(budgets) > 1:
         enough = [each for each in budgets if each.seconds * (1 - LEAST) < budgets[0].seconds]
@@ -86,11 +84,14 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
     for budget in sorted(budgets):
         yield f"a budget of {format_bytes(budget)}", {"budget": budget}, lambda budget=budget: replan(budget)  # type: ignore[misc]
     chunked = [i for i, spec in enumerate(plan.operands) if spec.chunks is not None]
-    if chunked:
-        for specs in _other_chunks(plan, chunked):
-            chunks, whose = specs[chunked[0]].chunks, plan.operands[chunked[0]].name
-            again = lambda specs=specs: replan(plan.budget, specs=specs)  # noqa: E731
-            yield f"chunks of {chunks} of {whose}", {"chunks": chunks}, again
+    if chunked and not plan.op.has_halo:  # neighbours read chunks again, at once, which costs less than is counted
+        specs = [
+            replace(spec, chunks=tuple(map(min, spec.shape, plan.slot_shape(i)))) if i in chunked else spec
+            for i, spec in enumerate(plan.operands)
+        ]
+        chunks = specs[chunked[0]].chunks
+        whose = plan.operands[chunked[0]].name
+        yield f"chunks of {chunks} of {whose}", {"chunks": chunks}, lambda: replan(plan.budget, specs=specs)
     encoded = [i for i in chunked if plan.operands[i].storage.encoded]
     if encoded:
         bare = [_unencoded(spec) if i in encoded else spec for i, spec in enumerate(plan.operands)]
@@ -99,16 +100,6 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
     if run.elsewhere is not None and (there := run.elsewhere()) is not None:
         name, machine = there
         yield f"device={name!r}", {"device": name}, lambda: replan(plan.budget, machine=machine)
-
-
-def _other_chunks(plan: Plan, chunked: Sequence[int]) -> Iterator[list[ArraySpec]]:
-    """The operands with other chunks: as blocks are, and smaller ones where neighbours read the same halos."""
-    shapes = [tuple(map(min, spec.shape, plan.slot_shape(i))) for i, spec in enumerate(plan.operands)]
-    parts = (2, 4) if plan.op.has_halo else ()
-    smaller = [[tuple(-(-side // n) for side in spec.chunks or ()) for spec in plan.operands] for n in parts]
-    for each in (shapes, *smaller):
-        pairs = enumerate(zip(plan.operands, each, strict=True))
-        yield [replace(spec, chunks=sides) if i in chunked else spec for i, (spec, sides) in pairs]
 
 
 def _unencoded(spec: ArraySpec) -> ArraySpec:

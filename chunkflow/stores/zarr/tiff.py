@@ -82,7 +82,8 @@ class Frames:
             return found.astype(dtype)
         raise FileError(
             f"{name} holds {found.dtype} {found.shape}, but the first file, {first}, {dtype} {shape}, and all files of "
-            "an array have one dtype and shape: leave it out of the pattern, or convert it"
+            "an array have one dtype and shape: leave it out of the pattern, or convert it; concatenate joins "
+            "stacks of different lengths"
         )
 
 

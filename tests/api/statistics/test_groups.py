@@ -316,3 +316,23 @@ def test_a_budget_for_those_that_there_are_is_named_first(
         np.testing.assert_array_equal(call(error.likely), np.arange(9000))
     else:
         assert found[3] == "twice as many"
+
+
+@pytest.mark.filterwarnings("ignore::chunkflow.errors.SlowRunWarning")
+def test_a_budget_in_which_a_call_begins_is_named_beside_one_that_always_does(tmp_path: Path) -> None:
+    """Where not even a block fits: gigabytes for a label of each element were all that was named."""
+    labels = np.random.default_rng(0).integers(0, 50, (32, 128, 128)).astype("i4")
+    zarr.create_array(tmp_path / "l.zarr", data=labels, chunks=(8, 64, 64))
+    with pytest.raises(errors.BudgetError, match=r"to \d+, in which it begins and tells more, or to at") as caught:
+        cf.label_statistics(tmp_path / "l.zarr", tmp_path / "l.zarr", "count", budget="250kB", device="cpu")
+    budget = caught.value.likely
+    assert budget is not None
+    assert caught.value.smallest is not None
+    assert budget < caught.value.smallest / 16
+    for _ in range(3):
+        try:
+            found = cf.label_statistics(tmp_path / "l.zarr", tmp_path / "l.zarr", "count", budget=budget, device="cpu")
+            break
+        except errors.BudgetError as error:
+            budget = error.likely
+    np.testing.assert_array_equal(found.labels, np.arange(50))
