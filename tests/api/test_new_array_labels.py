@@ -214,8 +214,25 @@ def test_filters_that_lose_digits_stay_away(tmp_path: Path) -> None:
         (lambda path, out: cf.store(cf.open(path) - cf.open(path).mean(0), out, **CPU), ["z", "y", "x"]),
         (lambda path, out: cf.store(cf.open(path) + np.ones((6, 10)), out, **CPU), ["z", "y", "x"]),
         (lambda path, out: cf.store(cf.open(path).reshape(48, 10), out, **CPU), None),
+        (lambda path, out: cf.store(cf.stack([cf.open(path)] * 2, 1), out, **CPU), ["z", "dim_1", "y", "x"]),
+        (lambda path, out: cf.concatenate([path, path], axis=1, out=out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.flip(path, 0, out=out, **CPU), ["z", "y", "x"]),
     ],
-    ids=["map", "sum", "median", "cumsum", "transpose", "item", "slice", "passes", "broadcast", "reshape"],
+    ids=[
+        "map",
+        "sum",
+        "median",
+        "cumsum",
+        "transpose",
+        "item",
+        "slice",
+        "passes",
+        "broadcast",
+        "reshape",
+        "stack",
+        "concatenate",
+        "flip",
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*scale_factor")
 def test_results_have_the_names_of_axes_that_are_the_same(source: Path, work: Any, names: list[str] | None) -> None:

@@ -17,6 +17,7 @@ from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.core.units import listed
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
+from chunkflow.stores.new_array import StoredLabels, labels_of
 from chunkflow.stores.protocol import Source, Unviewed, boxes_of, cold_bytes, keep_chunks, run_of, seen_of
 from chunkflow.stores.strides import memory_order, part, run_in_memory
 
@@ -66,6 +67,16 @@ class ComposedSource(Unviewed):
     def parts(self) -> Sequence[Source]:
         """The sources that are put together."""
         return self._sources
+
+    def labels(self) -> StoredLabels:
+        """Names of the dimensions on which the first source and the last one agree. The axis that they lack has none."""
+        first, last = (labels_of(source).dimension_names for source in (self._sources[0], self._sources[-1]))
+        if first is None or first != last:
+            return StoredLabels()
+        names = list(first)
+        if self._new is not None:
+            names.insert(self._new, None)
+        return StoredLabels(None, tuple(names) if len(names) == len(self.spec.shape) else None)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         for piece in self._arrangement.pieces(region):
