@@ -69,7 +69,7 @@ class ComposedSource(Unviewed):
         return self._sources
 
     def labels(self) -> StoredLabels:
-        """Names of the dimensions on which the first source and the last one agree. The axis that they lack has none."""
+        """Names of dimensions on which the first source and the last one agree. The axis that they lack has none."""
         first, last = (labels_of(source).dimension_names for source in (self._sources[0], self._sources[-1]))
         if first is None or first != last:
             return StoredLabels()
