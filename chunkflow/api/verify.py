@@ -166,7 +166,7 @@ def verify(
         gone = sum(gaps.number for _, gaps in gaps_of([source]))
         spec = source.spec
         return Verification(
-            spec.name, found.done, found.damaged, gone, spec.nbytes, checksums_of(source), tuple(found.damages)
+            spec.name, found.done, found.damaged, gone, spec.nbytes, checksums_of(source), found.in_order()
         )
 
 
@@ -214,6 +214,10 @@ class _Reading:
                 with self._lock:
                     self._left = iter(())
                 raise
+
+    def in_order(self) -> tuple[Damage, ...]:
+        """The damages in the order of their places, which threads found in any."""
+        return tuple(sorted(self.damages, key=lambda each: [side.start for side in each.region or ()]))
 
     def _some(self) -> None:
         memory = np.empty(0, np.uint8)
