@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import dask
@@ -29,6 +29,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.core.spelling import meant
 from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.dry_run import planned
+from chunkflow.engine.named_dimensions import name_dimensions
 from chunkflow.engine.options import Options, check_named
 from chunkflow.engine.passes import Passes
 from chunkflow.engine.resume import BOOT, boot, check_resume, said_of, versions
@@ -56,6 +57,7 @@ from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.identity import Guard, release
+from chunkflow.stores.named import takes_names
 from chunkflow.stores.protocol import guards_of, written_by
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.mark import Mark
@@ -362,6 +364,16 @@ def _fitting(wanted: dict[Node, Any], settings: Settings, overwrite: bool) -> di
     return {node: sides for node, sides in chunks.items() if sides is not None}
 
 
+def _name(target: Any, node: Node, spec: ArraySpec) -> None:
+    """Name the dimensions of a new array, as a run in this process would. What workers compute before has no names."""
+    made, awaited = pass_of(node)
+    if awaited or not takes_names(target) or len(made.declared.each) > 1:
+        return
+    with ExitStack() as stack:
+        sources = [stack.enter_context(closing(open_source(source))) for source in made.sources]
+        name_dimensions([target], made.declared, made.declared.nest, sources, [spec])
+
+
 def _opened(
     node: Node, place: Any, chunks: Shape | None, fitting: Shape | None, overwrite: bool, claim: Claim | None = None
 ) -> tuple[Sink, Opened]:
@@ -376,6 +388,7 @@ def _opened(
     spec = target.describe(node.shape, node.spec.dtype, chunks)
     if fitting is not None and fitting != spec.chunks:
         spec = target.describe(node.shape, node.spec.dtype, fitting)
+    _name(target, node, spec)
     array = getattr(target, "array", None)
     if isinstance(array, np.ndarray) and (found := mapped_file(array)) is not None:
         return target.open(spec), Opened(Mapped(*found, array.shape, array.strides, array.dtype), spec)

@@ -266,3 +266,15 @@ def test_labelled_expressions_are_stored_with_their_names(tmp_path: Path) -> Non
     np.testing.assert_allclose(several[...], x.mean(0))
     cf.quantile(lazy, [0.1, 0.5], axis=0, out=tmp_path / "c.zarr", **CPU)
     assert [labels(tmp_path / f"{name}.zarr")[1] for name in "abc"] == [["x", "t"], ["x"], ["quantile", "x"]]
+
+
+@pytest.mark.filterwarnings("ignore:.*scale_factor")
+def test_results_of_tasks_have_them_too(source: Path) -> None:
+    dask = pytest.importorskip("dask")
+    from chunkflow.dask import store
+
+    x, out = cf.open(source), source.parent
+    with dask.config.set(scheduler="threads"):
+        store([x * 2, x.mean(axis=1), x - x.mean()], [out / f"{name}.zarr" for name in "abc"])
+    assert [labels(out / f"{name}.zarr")[1] for name in "ab"] == [["z", "y", "x"], ["z", "x"]]
+    np.testing.assert_array_equal(zarr.open_array(out / "a.zarr")[...], zarr.open_array(source)[...] * 2)
