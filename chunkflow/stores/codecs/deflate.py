@@ -1,8 +1,9 @@
 """Deflate, as gzip and as zlib.
 
 Where the packages ``deflate`` and ``isal`` are installed (the extra ``fast``), libdeflate decodes whole chunks, twice
-as quickly as zlib, and ISA-L encodes them, ten times as quickly. Elsewhere, and where libdeflate finds a fault, zlib
-decodes in bounded pieces, and says what is wrong.
+as quickly as zlib, and ISA-L encodes them, ten times as quickly. ISA-L decodes large chunks, too, in bounded pieces:
+libdeflate's copy of one would be new memory, which takes as long as decoding. Elsewhere, and where these find a fault,
+zlib decodes in bounded pieces, and says what is wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib.util
 import re
 import struct
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -23,6 +25,9 @@ from chunkflow.stores.codecs.streams import streamed
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 _FEED, _PIECE = 256 << 10, 1 << 20
+
+_LARGE = 32 << 20
+"""Bytes of a decoded chunk from which on the allocator gives its memory back, and each copy takes new pages."""
 
 _QUICK = 5
 """The highest level that ISA-L encodes, 0.85 to 1 times as densely. libdeflate has the levels above it."""
@@ -43,6 +48,11 @@ def package(name: str) -> Any:
     return None if importlib.util.find_spec(name) is None else importlib.import_module(name)
 
 
+def _isal() -> Any:
+    """ISA-L's module with zlib's functions; None where it is not installed."""
+    return None if package("isal") is None else importlib.import_module("isal.isal_zlib")
+
+
 @dataclass(frozen=True)
 class Zlib(Compressor):
     """A zlib stream. zlib's encoding grows its output by and by."""
@@ -56,18 +66,30 @@ class Zlib(Compressor):
         return 1.5 if quick else 3.0
 
     def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
-        if not self._filled_at_once(raw, out):
+        if not (self._filled_by_pieces if out.size >= _LARGE else self._filled_at_once)(raw, out):
             inflate(raw, out, self.bits)
 
     def encode(self, raw: Any) -> Any:
         level = 6 if self.codec.level < 0 else self.codec.level
-        if 0 < level <= _QUICK and package("isal") is not None:
-            isal = importlib.import_module("isal.isal_zlib")
+        if 0 < level <= _QUICK and (isal := _isal()) is not None:
             return isal.compress(_plain(raw), min(level, 2), self.bits)
         if level > _QUICK and (deflate := package("deflate")) is not None:
             make = deflate.gzip_compress if self.bits == 31 else deflate.zlib_compress
             return make(_plain(raw), level)
         return self.codec.encode(raw)
+
+    def _filled_by_pieces(self, raw: np.ndarray, out: np.ndarray) -> bool:
+        """Whether ISA-L decodes it; else zlib says what is wrong.
+
+        It does not look at the checksum of a gzip file's header.
+        """
+        isal = _isal()
+        if isal is None or (self.bits == 31 and (raw.size < _LEAST or raw[3] & _HEADER_CHECKSUM)):
+            return False
+        with suppress(isal.error, ChunkError):
+            inflate(raw, out, self.bits, isal)
+            return True
+        return False
 
     def _filled_at_once(self, raw: np.ndarray, out: np.ndarray) -> bool:
         """Whether libdeflate decodes it; else zlib says what is wrong.
@@ -123,9 +145,12 @@ class Inflating:
         return self._engine.unused_data.lstrip(b"\0")
 
 
-def inflate(raw: np.ndarray, out: np.ndarray, bits: int) -> None:
-    """Fill `out` from a zlib stream (`bits` 15) or from the members of a gzip file (31), never making a byte more."""
-    source, engine = raw.data, zlib.decompressobj(bits)
+def inflate(raw: np.ndarray, out: np.ndarray, bits: int, library: Any = zlib) -> None:
+    """Fill `out` from a zlib stream (`bits` 15) or from the members of a gzip file (31), never making a byte more.
+
+    `library` is a module with zlib's `decompressobj`.
+    """
+    source, engine = raw.data, library.decompressobj(bits)
     data: Any = b""
     at = done = 0
     while True:
@@ -149,7 +174,7 @@ def inflate(raw: np.ndarray, out: np.ndarray, bits: int) -> None:
             at = min(at + _FEED, len(source))
         if bits != 31 or not data:
             break
-        engine = zlib.decompressobj(bits)
+        engine = library.decompressobj(bits)
     if done != out.size:
         raise ChunkError(f"it holds {done} bytes, where the chunk has {out.size}")
 

@@ -35,6 +35,10 @@ CODECS: dict[str, Any] = {
 }
 
 
+LIBRARIES = [zlib, pytest.importorskip("isal.isal_zlib")]
+ERRORS = (ChunkError, zlib.error, LIBRARIES[1].error)
+
+
 def flat(raw: bytes) -> np.ndarray:
     return np.frombuffer(raw, np.uint8)
 
@@ -86,9 +90,10 @@ def test_several_frames_are_one_chunk(parts: list[bytes], checked: bool, known: 
     st.sampled_from([0, 1, 700]),
     st.integers(1, 64),
     st.integers(1, 64),
+    st.sampled_from(LIBRARIES),
 )
 def test_members_of_a_gzip_file_are_one_chunk(
-    parts: list[bytes], times: int, zeros: int, feed: int, piece: int
+    parts: list[bytes], times: int, zeros: int, feed: int, piece: int, library: Any
 ) -> None:
     data = b"".join(part * times for part in parts)
     raw = b"".join(gzip.compress(part * times) + bytes(zeros) for part in parts)
@@ -96,19 +101,19 @@ def test_members_of_a_gzip_file_are_one_chunk(
     with pytest.MonkeyPatch.context() as patch:  # so that streams go on from piece to piece
         patch.setattr("chunkflow.stores.codecs.deflate._FEED", feed * 16)
         patch.setattr("chunkflow.stores.codecs.deflate._PIECE", piece * 16)
-        inflate(flat(raw), out, 31)
+        inflate(flat(raw), out, 31, library)
         assert out.tobytes() == data
         for wrong in {len(data) - 1, len(data) + 1} - {-1}:
             with pytest.raises(ChunkError, match="holds"):
-                inflate(flat(raw), np.empty(wrong, np.uint8), 31)
+                inflate(flat(raw), np.empty(wrong, np.uint8), 31, library)
 
 
-@given(st.binary(max_size=5000), st.data())
-def test_a_truncated_stream_is_an_error(part: bytes, data: st.DataObject) -> None:
+@given(st.binary(max_size=5000), st.sampled_from(LIBRARIES), st.data())
+def test_a_truncated_stream_is_an_error(part: bytes, library: Any, data: st.DataObject) -> None:
     for raw, bits in ((gzip.compress(part), 31), (zlib.compress(part), 15)):
         cut = data.draw(st.integers(0, len(raw) - 1))
-        with pytest.raises((ChunkError, zlib.error)):
-            inflate(flat(raw[:cut]), np.empty(len(part), np.uint8), bits)
+        with pytest.raises(ERRORS):
+            inflate(flat(raw[:cut]), np.empty(len(part), np.uint8), bits, library)
 
 
 @pytest.mark.parametrize("name", ZARR_2)

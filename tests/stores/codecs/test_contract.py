@@ -70,14 +70,16 @@ class TestLz4Blocks(CodecContract):
 
 
 class Deflated(CodecContract):
-    """With the packages of the extra ``fast``, and without."""
+    """With the packages of the extra ``fast``, whole chunks and large ones in pieces, and without."""
 
-    @pytest.fixture(autouse=True, params=["fast", "plain"])
+    @pytest.fixture(autouse=True, params=["fast", "large", "plain"])
     def packages(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         if request.param == "plain":
             monkeypatch.setattr(deflate, "package", lambda name: None)
         elif deflate.package("deflate") is None or deflate.package("isal") is None:
             pytest.skip("the extra `fast` is not installed")
+        elif request.param == "large":
+            monkeypatch.setattr(deflate, "_LARGE", 0)
 
 
 class TestGzip(Deflated):
