@@ -7,6 +7,7 @@ last ones leave it; with a single slot the stages follow one another.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from chunkflow.core.machine import Machine
@@ -107,8 +108,10 @@ def estimate(
     files = traffic.files if machine.load else 0
     reading = (traffic.read - files) / (machine.read * readers) + files / ((machine.load or 1) * readers)
     # Python finds and opens chunks. Lanes wait for one another there; so do threads, if they have little else to do.
-    crowd = min(max(handling / max(decoding + reading, 1e-12), 1.0), CROWD) if machine.staged else lanes
-    finding = handling * crowd
+    # Threads read while another one has Python's lock, but the more of both there is, the less they wait for it.
+    besides = decoding + reading
+    crowd = min(max(handling / max(besides, 1e-12), 1.0), CROWD) if machine.staged else lanes
+    finding = math.hypot(besides, handling * crowd) - besides if machine.staged else handling * crowd
     coding = decoding + finding
     stages = {
         "read": waits + reading + coding,
