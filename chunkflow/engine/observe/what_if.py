@@ -144,8 +144,8 @@ def _by_overlapping_stages(run: Seen, other: Plan) -> float:
 def _by_stages(run: Seen, other: Plan) -> float:
     """How long another plan takes where a lane takes its block through all stages.
 
-    Threads wait for one another within them, at each block. What is in none of them is due to the number of blocks, as
-    far as that was predicted, and stays as it is otherwise.
+    Threads wait for one another within them, at each block. What is in none of them is due to the length of the last
+    block, and to the number of blocks, as far as that was predicted, and stays as it is otherwise.
     """
     known, would = run.plan.estimate, dict(other.estimate.stages)
     waiting = WAITING * len(run.plan.grid) if run.plan.lanes > 1 else 0.0
@@ -158,10 +158,14 @@ def _by_stages(run: Seen, other: Plan) -> float:
             waited = min(max(run.spent[stage] - known.stages[stage], 0.0), waiting)
             would[stage] *= (run.spent[stage] - waited) / known.stages[stage]
             would[stage] += waited * times
-    besides = max(run.seconds - sum(run.spent.values()) / max(run.plan.lanes, 1), 0.0)
+    total = sum(run.spent.values())
+    besides = max(run.seconds - total / max(run.plan.lanes, 1), 0.0)
     handed = min(besides, known.handed)
-    waited = min(besides - handed, waiting)
-    then = besides - handed - waited + waited * times
+    # A lane idles while another one computes the last block.
+    ending = min(max(besides - handed - run.around, 0.0), total / len(run.plan.grid) / 2)
+    waited = min(besides - handed - ending, waiting)
+    then = besides - handed - ending - waited + waited * times
+    then += ending * sum(would.values()) / max(total, 1e-12) / times
     if known.handed:
         then += handed * other.estimate.handed / known.handed
     return _in_lanes(other, would) + then + max(_taking(other) - _taking(run.plan), 0.0)

@@ -339,7 +339,7 @@ def test_what_is_slower_than_predicted_is_so_after_a_change_too() -> None:
     known, then = coded.estimate.stages, bare.estimate.stages
     spent = known | {"compute": 5 * known["compute"], "read": 9 * known["read"]}
     run = seen(coded, spent=spent, replan=lambda budget, specs=coded.operands: bare if specs[0].storage.raw else coded)
-    run = replace(run, seconds=sum(spent.values()) / coded.lanes + 0.1)
+    run = replace(run, seconds=sum(spent.values()) / coded.lanes + 0.1, around=0.1)
     (better,) = [each for each in advised(run).what_ifs if "unencoded" in each.change]
     lasts = (then["read"] + 5 * then["compute"] + then["write"]) / bare.lanes
     assert better.seconds == pytest.approx(lasts + 0.1, rel=0.1), "reading was slow for decoding, which is not done"
