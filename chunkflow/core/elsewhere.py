@@ -21,6 +21,15 @@ _LABELS = (
 )
 _NUMPYS = "NumPy's functions take it, as np.quantile(x, q, axis) and np.nanmean(x, axis)"
 
+_FILTER = (
+    "chunkflow.map_overlap(fn, x, depth=...) gives each block the neighbours that a filter needs, as "
+    "scipy.ndimage.gaussian_filter; chunkflow.convolve(x, weights) has weights"
+)
+_LABEL = (
+    "objects of a whole array are found by other libraries, as scipy.ndimage.label; chunkflow.label_statistics(x, "
+    "labels) measures them"
+)
+
 FUNCTIONS = {
     "array": _OPEN,
     "asarray": _OPEN,
@@ -53,6 +62,9 @@ FUNCTIONS = {
     "to_tiff": _STORE,
     "to_zarr": _STORE,
     "asnumpy": _COMPUTE,
+    **dict.fromkeys(("filter", "gaussian_filter", "median_filter", "uniform_filter", "maximum_filter"), _FILTER),
+    **dict.fromkeys(("gaussian", "gaussian_blur", "laplace", "sobel", "minimum_filter", "percentile_filter"), _FILTER),
+    **dict.fromkeys(("label", "regionprops", "connected_components", "find_objects", "watershed"), _LABEL),
 }
 """Functions that the package does not have."""
 
@@ -112,7 +124,7 @@ KEYWORDS = {
     "compute": "this call computes; what is not computed yet is the expression",
     "out": "chunkflow.store(x, path) writes an expression: the path ends in .zarr, .npy, .h5:/name or .tif",
     "dtype": "x.astype(dtype) of what chunkflow.open gives converts it",
-    "mode": "overwrite=True replaces an output that exists",
+    "mode": "arrays are opened for reading, and overwrite=True replaces an output that exists",
     "region": "chunkflow.ExistingArray(path, region=...) is an output",
     "component": "the path of a member names it, as 'x.zarr/u' or 'x.h5:/u'",
     "compressor": "chunkflow.NewArray(path, compressors=...) is an output",

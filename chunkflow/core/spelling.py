@@ -15,13 +15,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+_LIKE = 0.65
+"""Likeness of a keyword to another, from which on it may be a misspelling of it: mode is none of decode."""
+
+
 def meant(name: str, known: Iterable[str]) -> str:
     """A hint at the keyword that is nearly spelt so; empty if there is none.
 
     >>> meant("bugdet", ["axis", "budget"]), meant("zzz", ["axis"])
     ('; did you mean budget=?', '')
     """
-    close = difflib.get_close_matches(name, list(known), 1)
+    close = difflib.get_close_matches(name, list(known), 1, _LIKE)
     return f"; did you mean {close[0]}=?" if close else ""
 
 

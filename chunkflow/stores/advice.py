@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 from contextlib import suppress
@@ -103,6 +104,10 @@ def advice(path: str) -> str:
     return ""
 
 
+_LIKE = 0.75
+"""Likeness of a name to that of a file, from which on it may be a misspelling of it."""
+
+
 def refusal(given: str, kinds: str) -> ChunkflowError:
     """The error for a path that is in no format of ours; `kinds` says what can be opened."""
     path = os.path.abspath(given)
@@ -161,7 +166,17 @@ def _missing(given: str, path: str) -> str:
         return f"{none}: there is no file {path.rpartition(':')[0]}"
     if above != os.path.dirname(path):
         return f"{none}: there is no directory {os.path.dirname(path)}"
-    return none
+    return none + _near(path)
+
+
+def _near(path: str) -> str:
+    """What lies beside a path and has almost its name: the end of a sentence, or empty."""
+    folder, name = os.path.split(path)
+    with suppress(OSError):
+        names = [each for each in os.listdir(folder) if not each.startswith(".")]
+        if close := difflib.get_close_matches(name, names, 3, _LIKE):
+            return f", but beside it: {listed(close)}"
+    return ""
 
 
 def pattern(given: str) -> str:
