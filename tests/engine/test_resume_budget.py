@@ -52,7 +52,7 @@ def test_a_larger_budget_goes_on(name: str, out: str, tmp_path: Path) -> None:
         run(first, "700kB")
     kept = re.search(r"(\d+) of \d+ blocks.* are kept", "".join(stopped.value.__notes__))
     assert kept is not None
-    assert int(kept[1]) > 2
+    assert int(kept[1]) > 0
     with pytest.raises(cf.errors.ResumeError, match=r"differs in .*budget="):
         run(Stops(np.inf), "400kB")
     whole, rest = Stops(np.inf), Stops(np.inf)
