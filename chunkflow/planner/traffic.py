@@ -15,6 +15,11 @@ from chunkflow.planner.loop_order import decoded_bytes, loaded_bytes
 from chunkflow.planner.problem import Candidate, block_bytes
 
 
+COPIED = 24e9
+"""Bytes per second at which a lane copies chunks from its buffer to their places in a block (seen: 45 us for each of
+half a MB, 80 for each of one, of two lanes)."""
+
+
 class LoadedBytes(NamedTuple):
     """Bytes of a run's operands that are read, that are uploaded, and that the host decodes (as an ordinary codec's).
 
@@ -55,6 +60,8 @@ def loaded(candidate: Candidate) -> LoadedBytes:
             number = touched / (math.prod(spec.chunks) * spec.dtype.itemsize) * spec.storage.pieces
             chunks += (1 + spec.storage.sharded) * number
             asking += number * spec.storage.asking
+            if _is_copied(spec, operand.shape(grid.block)) and not problem.machine.staged:
+                asking += touched / COPIED
         if i in candidate.batches:  # how much shorter encoded chunks are is unknown before they are read
             upload += touched
             unpacking += loads * candidate.batches[i].seconds
@@ -67,6 +74,15 @@ def loaded(candidate: Candidate) -> LoadedBytes:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(taken * spec.storage.decoded / (known.host if known else 1))
     return LoadedBytes(read, files, given, upload, decode, chunks, asking, unpacking)
+
+
+def _is_copied(spec: ArraySpec, block: Shape) -> bool:
+    """Whether chunks that are files as they are have rows that lie apart in a block, so that none is read in place."""
+    if not spec.storage.raw or spec.storage.in_memory or spec.chunks is None:
+        return False
+    sides = tuple(map(min, spec.chunks, block))
+    first = next((axis for axis, side in enumerate(sides) if side > 1), len(sides))
+    return sides[first + 1 :] != tuple(block[first + 1 :])
 
 
 def _behind(
