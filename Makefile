@@ -61,7 +61,7 @@ examples: $(READY) ## each script of examples/; what they write is removed
 vocabulary: $(READY) ## docs/numpy.md, which a test keeps true
 	CHUNKFLOW_WRITE_DOCS=1 $(BIN)/pytest -q tests/api/lazy/test_numpy_dispatch.py -k docs
 
-bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
+bench: $(READY) ## the CPU's figures, with their peers beside them
 	$(BIN)/pip install --quiet -e ".[dask]" cubed blosc2
 	$(BIN)/python -m benchmarks --device cpu --gib 2
 	$(BIN)/python -m benchmarks storage overhead operations passes quantiles windows rechunk remote cluster accuracy
