@@ -14,7 +14,6 @@ from chunkflow.planner.cost import Traffic
 from chunkflow.planner.loop_order import decoded_bytes, loaded_bytes
 from chunkflow.planner.problem import Candidate, block_bytes
 
-
 COPIED = 24e9
 """Bytes per second at which a lane copies chunks from its buffer to their places in a block (seen: 45 us for each of
 half a MB, 80 for each of one, of two lanes)."""
