@@ -324,3 +324,20 @@ def test_words_of_other_libraries_are_none_of_ours() -> None:
             getattr(x, name)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         cf.nothing  # noqa: B018
+
+
+def test_a_missing_path_names_what_lies_beside_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "speed.npy", np.ones(3))
+    with pytest.raises(cf.errors.SourceNotFoundError, match=r"but beside it: 'speed\.npy'$"):
+        cf.sum(tmp_path / "sped.npy", **CPU)
+    with pytest.raises(cf.errors.SourceNotFoundError, match=r"other\.npy$"):
+        cf.sum(tmp_path / "other.npy", **CPU)
+
+
+def test_words_that_are_here_by_another_name_are_no_misspelt_keywords(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones(3))
+    with pytest.raises(cf.errors.ArgumentTypeError, match=r"arrays are opened for reading") as found:
+        cf.open(tmp_path / "x.npy", mode="r")  # type: ignore[call-arg]
+    assert "did you mean" not in str(found.value)
+    with pytest.raises(AttributeError, match="map_overlap"):
+        cf.gaussian_filter  # noqa: B018
