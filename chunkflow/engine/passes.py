@@ -111,11 +111,14 @@ class Passes:
                     journal = Journal(claim.state)
                     journal.begin(known)
                     journal.close()
+                read = identities(known)
+                for array in read if claim.is_left else ():
+                    array.check_chunks()
             except BaseException:
                 claim.leave() if claim.is_left else claim.end()
                 raise
         names = frozenset(target.name for target in targets)
-        return cls(claim.partial, known[_LIMIT], claim, names, claim.is_left, identities(known))
+        return cls(claim.partial, known[_LIMIT], claim, names, claim.is_left, read)
 
     @staticmethod
     def marked(folder: str) -> set[str]:

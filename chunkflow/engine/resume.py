@@ -442,7 +442,10 @@ def _known(claims: Sequence[Any], call: Mapping[str, str], guards: Sequence[Guar
     if known.get(BOOT) != call[BOOT]:  # not all may have come to the disk
         return False
     compare(known, call, claims[0].called)
-    go_on(guards, identities(known))
+    earlier = identities(known)
+    for array in earlier:
+        array.check_chunks()  # also those that only finished blocks were computed of
+    go_on(guards, earlier)
     return True
 
 

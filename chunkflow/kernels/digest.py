@@ -1,23 +1,40 @@
 """What a computation is, as a digest that is the same in another process: of functions by their code, of data by value.
 
-A function of the user's is known by its code, its defaults, what it closes over and the globals that it names. What is
-installed is known by its name and version, and a function that such a one has made also by what it closes over. Fields
-of dataclasses that hold for one process only have the metadata ``fleeting``.
+A function of the user's is known by its code, its defaults, its attributes, what it closes over and the globals that it
+names; a class by all its attributes and its bases; a module by those of its attributes that any function met names, by
+the way that `mymodule.K` and `getattr(mymodule, "K")` need no reading of code. What is installed is known by its name
+and version, and a function that such a one has made also by what it closes over. Other objects are known by what pickle
+would store of them, of which nothing is loaded. Fields of dataclasses that hold for one process only have the metadata
+``fleeting``.
 """
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
+import dis
 import hashlib
+import importlib
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, cached_property
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path, PurePath
-from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    EllipsisType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+    NoneType,
+)
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,8 +42,26 @@ from chunkflow.errors import ArgumentError
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, range, Fraction, EllipsisType, np.dtype, PurePath)
 
-_PYTHONS = 1 << 9
-"""Flag of a type that a program has defined: its objects are what their attributes are."""
+_PROTOCOL = 4
+"""Of pickle: the first one in which every object says its class, its state and its items by one method."""
+
+_BOOKKEEPING = {
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__annotations__",
+    "__annotate__",
+} | {
+    *("__firstlineno__", "__static_attributes__", "__orig_bases__", "__abstractmethods__", "_abc_impl"),
+    *("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__annotate_func__", "__annotations_cache__"),
+}
+"""Attributes of classes that Python or a decorator derives from the others, or that hold for one process only."""
+
+
+_PACKAGES = {"site-packages", "dist-packages"}
+"""Folders of installed libraries, as they are called in a user's home and by systems, too."""
 
 
 def digest(value: Any) -> str:
@@ -44,6 +79,7 @@ def digest(value: Any) -> str:
     """
     walk = _Walk()
     walk.add(value)
+    walk.finish()
     return walk.sha.hexdigest()
 
 
@@ -78,9 +114,25 @@ class _Walk:
         self.sha = hashlib.sha256()
         self._met: dict[int, int] = {}
         self._kept: list[Any] = []  # or an object's number may become another's
+        self._names: set[str] = set()
+        self._modules: list[ModuleType] = []
+
+    def finish(self) -> None:
+        """Add what functions use of the modules that were met: the user's, which are known by no version."""
+        added = set[tuple[str, str]]()
+        while used := [
+            (module, name)
+            for module in self._modules
+            for name in sorted(self._names & vars(module).keys())
+            if (module.__name__, name) not in added
+        ]:
+            for module, name in used:
+                added.add((module.__name__, name))
+                self._say("attribute", module.__name__, name)
+                self.add(vars(module)[name])
 
     def add(self, value: Any) -> None:
-        if isinstance(value, _PLAIN):
+        if isinstance(value, _PLAIN) and _is_installed(type(value)):
             self._say(type(value).__name__, repr(value))
             return
         if id(value) in self._met:
@@ -91,50 +143,110 @@ class _Walk:
         self._add(value)
 
     def _add(self, value: Any) -> None:
-        if isinstance(value, np.ndarray | np.generic):
+        if (type(value) in (np.ndarray, np.memmap) or isinstance(value, np.generic)) and not value.dtype.hasobject:
             array = np.ascontiguousarray(value)
-            self._say("array", array.dtype.str, str(np.shape(value)))
+            self._say("array", type(value).__name__, array.dtype.str, str(np.shape(value)))
             self.sha.update(array.reshape(-1).view(np.uint8).data)
-        elif isinstance(value, tuple | list):
+        elif type(value) in (tuple, list):
             self._each(type(value).__name__, value)
-        elif isinstance(value, Mapping):
+        elif type(value) in (dict, MappingProxyType):
             self._each("mapping", (part for item in sorted(value.items(), key=repr) for part in item))
-        elif isinstance(value, set | frozenset):
+        elif type(value) in (set, frozenset):
             self._each("set", sorted(value, key=repr))
         elif isinstance(value, Enum):
-            self._say("enum", type(value).__qualname__, value.name)
-        elif isinstance(value, partial):
-            self._each("partial", (value.func, value.args, value.keywords))
+            self._each("enum", (type(value), value.name))
         elif isinstance(value, MethodType):
             self._each("method", (value.__func__, value.__self__))
         elif isinstance(value, CodeType):
+            self._names.update(_names(value))
             self._each("code", (value.co_code, value.co_names, value.co_flags, value.co_consts))
         elif isinstance(value, ModuleType):
-            self._say("module", value.__name__, version_of(value.__name__))
+            self._add_module(value)
         elif isinstance(value, np.ufunc):
-            self._say("ufunc", value.__name__, np.__version__)
-        elif isinstance(value, type | BuiltinFunctionType) or _is_installed(value):
-            module = getattr(value, "__module__", None) or ""
-            self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
-            if isinstance(value, FunctionType):
-                self.add(value.__code__)
-                if value.__closure__ and not _is_importable(value):
-                    self._each("of", (value.__defaults__, value.__kwdefaults__, _cells(value)))
-            elif isinstance(value, type) and not _is_installed(value):
-                self._each("methods", [part for part in vars(value).values() if isinstance(part, FunctionType)])
+            self._add_ufunc(value)
+        elif isinstance(value, type):
+            self._add_class(value)
         elif isinstance(value, FunctionType):
-            uses = _cells(value), _globals(value)
-            self._each("function", (value.__code__, value.__defaults__, value.__kwdefaults__, *uses))
+            self._add_function(value)
+        elif isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType | NoneType):
+            self._add_named(value)
+        elif isinstance(value, staticmethod | classmethod):
+            self._each(type(value).__name__, [value.__func__])
+        elif isinstance(value, property):
+            self._each("property", (value.fget, value.fset, value.fdel))
+        elif isinstance(value, cached_property):
+            self._each("cached property", [value.func])
         elif dataclasses.is_dataclass(value):
             lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
             self._each("dataclass", (type(value), {name: getattr(value, name) for name in lasting}))
-        elif type(value).__flags__ & _PYTHONS and hasattr(value, "__dict__"):
-            self._each("object", (type(value), vars(value)))
+        elif isinstance(value, np.vectorize):  # it keeps a compiled form once it was called
+            self._each("vectorize", (value.pyfunc, value.otypes, value.signature, value.excluded))
+        elif hasattr(value, "py_func"):  # compiled by numba, which gives each a random number
+            self._each("compiled", (type(value), value.py_func))
+        elif hasattr(value, "detach") and hasattr(value, "__array__"):  # of torch, which would say where it lies
+            self._each("tensor", (type(value), np.asarray(value.detach().cpu())))
+        elif _is_installed(value) and callable(value) and _is_importable(value):
+            self._add_named(value)
         else:
-            raise ArgumentError(
-                f"resume=True: whether {value!r} is the same in another process cannot be told: give name=, a "
-                "name that stands for the function, and change it with the function"
+            self._add_object(value)
+
+    def _add_named(self, value: Any) -> None:
+        module = getattr(value, "__module__", None) or ""
+        self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
+
+    def _add_module(self, module: ModuleType) -> None:
+        self._say("module", module.__name__, version_of(module.__name__))
+        if not _in_library(module.__name__):
+            self._modules.append(module)
+
+    def _add_class(self, value: type) -> None:
+        self._add_named(value)
+        if _is_installed(value):
+            return
+        self._each("class", (type(value), *value.__bases__))
+        if issubclass(value, Enum):
+            parts: dict[str, Any] = {name: member.value for name, member in value.__members__.items()}
+            parts |= {name: part for name, part in vars(value).items() if isinstance(part, FunctionType)}
+        else:
+            parts = {name: part for name, part in vars(value).items() if name not in _BOOKKEEPING}
+        self.add(parts)
+
+    def _add_ufunc(self, value: np.ufunc) -> None:
+        name = value.__name__
+        for module in (np, *list(sys.modules.values())):
+            if vars(module).get(name) is value and _in_library(module.__name__):
+                self._say("ufunc", module.__name__, name, version_of(module.__name__))
+                return
+        _refuse(value)  # it may be made of any function
+
+    def _add_function(self, fn: FunctionType) -> None:
+        if not _is_installed(fn):
+            self._each(
+                "function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__, _cells(fn), _globals(fn), vars(fn))
             )
+            self._each("imports", _imported(fn))
+            return
+        self._add_named(fn)
+        self.sha.update(fn.__code__.co_code)
+        if fn.__closure__ and not _is_importable(fn):
+            self._each("of", (fn.__code__, fn.__defaults__, fn.__kwdefaults__, _cells(fn)))
+
+    def _add_object(self, value: Any) -> None:
+        """Add an object by its class, its state and its items, as pickle would."""
+        reduce = copyreg.dispatch_table.get(type(value))
+        try:
+            found = value.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(value)
+        except Exception:  # whatever a class raises that is not to be pickled
+            found = None
+        if isinstance(found, tuple):
+            make, arguments, *rest = found
+            items = [None if part is None else list(part) for part in rest[1:]]  # of a list's, and of a mapping's kind
+            self._each("object", (make, arguments, *rest[:1], *items))
+            return
+        wrapped = getattr(value, "__wrapped__", None)
+        if wrapped is None:
+            _refuse(value)
+        self._each("wrapped", (type(value), wrapped))
 
     def _each(self, kind: str, parts: Iterable[Any]) -> None:
         self._say(kind)
@@ -148,6 +260,13 @@ class _Walk:
             self.sha.update(b"%d:%b" % (len(encoded), encoded))
 
 
+def _refuse(value: Any) -> NoReturn:
+    raise ArgumentError(
+        f"resume=True: whether {value!r} is the same in another process cannot be told: give name=, a name that "
+        "stands for the function, and change it with the function"
+    )
+
+
 def _cells(fn: FunctionType) -> list[Any]:
     """What a function closes over; an empty list for a name that has no value yet."""
     found: list[Any] = []
@@ -159,18 +278,50 @@ def _cells(fn: FunctionType) -> list[Any]:
     return found
 
 
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of its inner ones."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _codes(part)
+
+
+def _names(code: CodeType) -> set[str]:
+    """Globals, attributes and imported things that code names, and its words, by one of which it may ask for them."""
+    return {*code.co_names, *(part for part in code.co_consts if isinstance(part, str) and part.isidentifier())}
+
+
 def _globals(fn: FunctionType) -> dict[str, Any]:
     """The globals that a function names, inner functions included."""
-    names = set[str]()
-
-    def collect(code: CodeType) -> None:
-        names.update(code.co_names)
-        for inner in code.co_consts:
-            if isinstance(inner, CodeType):
-                collect(inner)
-
-    collect(fn.__code__)
+    names = {name for code in _codes(fn.__code__) for name in code.co_names}
     return {name: fn.__globals__[name] for name in names if name in fn.__globals__}
+
+
+def _imported(fn: FunctionType) -> list[ModuleType | str]:
+    """The modules that a function imports when it runs. Those of the user are imported for that."""
+    found: list[ModuleType | str] = []
+    for code in _codes(fn.__code__):
+        steps = list(dis.get_instructions(code))
+        for level, parts, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME":  # the two constants before it are its other operands
+                said = "." * int(level.argval or 0) + step.argval
+                try:
+                    found += _modules(resolve_name(said, fn.__globals__.get("__package__")), parts.argval or ())
+                except Exception:  # the function's own import says why, if it comes to that
+                    found.append(said)
+    return found
+
+
+def _modules(name: str, parts: Iterable[str]) -> Iterator[ModuleType | str]:
+    """A module, and those of its parts that are modules, too. What is installed is known by its version."""
+    if _in_library(name):
+        yield f"{name} {version_of(name)}"
+        return
+    module = importlib.import_module(name)
+    yield module
+    for part in parts if hasattr(module, "__path__") else ():
+        if not hasattr(module, part) and _found(f"{name}.{part}"):
+            yield importlib.import_module(f"{name}.{part}")
 
 
 def _is_importable(fn: FunctionType) -> bool:
@@ -181,7 +332,7 @@ def _is_importable(fn: FunctionType) -> bool:
     return found is fn
 
 
-def _is_installed(value: Callable[..., Any]) -> bool:
+def _is_installed(value: Any) -> bool:
     """Whether something is defined in an installed library or in Python's own, and has a name there."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", "<")
@@ -190,13 +341,22 @@ def _is_installed(value: Callable[..., Any]) -> bool:
 
 @cache
 def _in_library(module: str) -> bool:
-    if module.partition(".")[0] in {"chunkflow", "builtins"}:
+    top = module.partition(".")[0]
+    if top in {"chunkflow", "builtins"}:
         return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return module in sys.builtin_module_names
-    paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return any(Path(file).is_relative_to(path) for path in paths)
+    loaded = sys.modules.get(module)
+    file = getattr(loaded, "__file__", None) if loaded else getattr(_found(top), "origin", None)
+    if file is None or file in {"built-in", "frozen"}:
+        return top in sys.stdlib_module_names
+    installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return not _PACKAGES.isdisjoint(Path(file).parts) or any(Path(file).is_relative_to(path) for path in installed)
+
+
+def _found(module: str) -> ModuleSpec | None:
+    try:
+        return find_spec(module)
+    except ValueError:  # of one that has no specification, as that of a notebook
+        return None
 
 
 @cache

@@ -105,6 +105,21 @@ class Identity:
         found += [f"{place} was not there before" for place in other.places if place not in self.places]
         return "; ".join(filter(None, found))
 
+    def check_chunks(self) -> None:
+        """Raise a `ReadError` if a chunk in a file of its own was changed, added or removed since."""
+        for place in (place for place, known in self.places.items() if known.keys() == {"inode"}):
+            since = self.taken + (SLACK if _is_served(place) else 0)
+            for folder, _, names in os.walk(place):
+                for path in (folder, *(os.path.join(folder, name) for name in names)):
+                    changed = file_facts(path, ["changed"]).get("changed", 0)
+                    if isinstance(changed, int) and changed > since:
+                        raise ReadError(
+                            f"{path} was changed at {_told('changed', changed)}, since the run began that this one "
+                            f"resumes ({_told('changed', self.taken)}), so a result could mix what {self.name} held "
+                            "before and after. Remove what is left by `chunkflow clean`, and run again",
+                            path=self.name,
+                        )
+
     def loosened(self) -> Identity:
         """The same, but what is in the files may change."""
         places = {place: {k: v for k, v in known.items() if k == "inode"} for place, known in self.places.items()}

@@ -1,0 +1,381 @@
+"""What a computation depends on changes its digest, and nothing else does: also in another process."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunkflow.errors import ArgumentError
+from chunkflow.kernels.digest import digest
+
+
+def programs(text: str) -> dict[str, str]:
+    """The modules of a text, by the comments above them."""
+    parts = re.split(r"^# (.*)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+# Modules whose function `fn` gives other values once each 2 in them is a 3.
+USES = programs("""\
+# a constant
+def fn(b):
+    return b * 2
+# a default
+def fn(b, k=2):
+    return b * k
+# a keyword's default
+def fn(b, *, k=2):
+    return b * k
+# a global
+K = 2
+def fn(b):
+    return b * K
+# a helper
+def g(b):
+    return b * 2
+def fn(b):
+    return g(b)
+# an inner function's global
+K = 2
+def fn(b):
+    return [b * K for _ in range(3)]
+# a closure
+def made(k):
+    def fn(b):
+        return b * k
+    return fn
+fn = made(2)
+# its own attribute
+def fn(b):
+    return b * fn.gain
+fn.gain = 2
+# a partial
+from functools import partial
+def g(b, k):
+    return b * k
+fn = partial(g, k=2)
+# a cached helper
+from functools import cache
+@cache
+def g():
+    return 2
+def fn(b):
+    return b * g()
+# a vectorized helper
+import numpy as np
+@np.vectorize
+def fn(b):
+    return b * 2
+# a class's attribute
+class C:
+    gain = 2
+def fn(b):
+    return b * C.gain
+# a base's attribute
+class B:
+    gain = 2
+class C(B):
+    pass
+def fn(b):
+    return b * C.gain
+# a nested class
+class C:
+    class D:
+        gain = 2
+def fn(b):
+    return b * C.D.gain
+# a metaclass
+class M(type):
+    gain = 2
+class C(metaclass=M):
+    pass
+def fn(b):
+    return b * C.gain
+# a static method
+class C:
+    @staticmethod
+    def g(b):
+        return b * 2
+def fn(b):
+    return C.g(b)
+# a class method
+class C:
+    @classmethod
+    def g(cls, b):
+        return b * 2
+fn = C.g
+# a property
+class C:
+    @property
+    def k(self):
+        return 2
+c = C()
+def fn(b):
+    return b * c.k
+# a cached property
+from functools import cached_property
+class C:
+    @cached_property
+    def k(self):
+        return 2
+c = C()
+def fn(b):
+    return b * c.k
+# a class as default
+class C:
+    k = 2
+def fn(b, c=C):
+    return b * c.k
+# a bound method's class
+class C:
+    k = 2
+    def g(self, b):
+        return b * self.k
+fn = C().g
+# a callable object
+class C:
+    k = 2
+    def __call__(self, b):
+        return b * self.k
+fn = C()
+# an object's slot
+class C:
+    __slots__ = ('k',)
+    def __init__(self):
+        self.k = 2
+    def __call__(self, b):
+        return b * self.k
+fn = C()
+# a method of a dict
+class C(dict):
+    def k(self):
+        return 2
+c = C()
+def fn(b):
+    return b * c.k()
+# a float with a method
+class C(float):
+    def k(self):
+        return 2
+c = C(1)
+def fn(b):
+    return b * c.k()
+# a named tuple
+from collections import namedtuple
+c = namedtuple('C', 'k')(2)
+def fn(b):
+    return b * c.k
+# a counter
+from collections import Counter
+c = Counter(a=2)
+def fn(b):
+    return b * c['a']
+# a dataclass
+from dataclasses import dataclass
+@dataclass
+class C:
+    k: int = 2
+    def __call__(self, b):
+        return b * self.k
+fn = C()
+# a member of an enum
+from enum import Enum
+class E(Enum):
+    A = 2
+def fn(b):
+    return b * E.A.value
+# an enum's method
+from enum import Enum
+class E(Enum):
+    A = 1
+    def k(self):
+        return 2
+e = E.A
+def fn(b):
+    return b * e.k()
+# a bound method of a list
+fn = [1, 2].count
+# an array
+import numpy as np
+k = np.full(3, 2)
+def fn(b):
+    return b * k
+# a mask
+import numpy as np
+k = np.ma.masked_equal([1, 2, 3], 2)
+def fn(b):
+    return b * k
+# an array of objects
+import numpy as np
+k = np.array([2], object)
+def fn(b):
+    return b * k
+# a random generator
+import numpy as np
+rng = np.random.default_rng(2)
+def fn(b):
+    return b * rng.random()
+# a pattern
+import re
+p = re.compile('2')
+def fn(b):
+    return p.match(str(b))
+# a date
+from datetime import date
+d = date(2, 1, 1)
+def fn(b):
+    return b * d.year
+""")
+
+# Modules whose function `fn` gives other values once a module that it uses is another one.
+MODULES = programs("""\
+# an attribute
+import helper
+def fn(b):
+    return b * helper.K
+# a function
+import helper
+def fn(b):
+    return helper.f(b)
+# an attribute of its class
+import helper
+def fn(b):
+    return b * helper.C.k
+# under another name
+import helper as h
+def fn(b):
+    return b * h.K
+# from it
+from helper import f
+def fn(b):
+    return f(b)
+# a module in it
+import wrapping
+def fn(b):
+    return b * wrapping.helper.K
+# by a word
+import helper
+def fn(b):
+    return b * getattr(helper, 'K')
+# passed on
+import helper
+def k(of):
+    return of.K
+def fn(b):
+    return b * k(helper)
+# in an object
+import helper
+from types import SimpleNamespace
+s = SimpleNamespace(h=helper)
+def fn(b):
+    return b * s.h.K
+# imported when it runs
+def fn(b):
+    import helper
+    return b * helper.K
+# a part imported when it runs
+def fn(b):
+    from helper import f as g
+    return g(b)
+""")
+
+HELPER = "K = 2\nunused = 5\ndef f(b):\n    return b * K\nclass C:\n    k = 2\n"
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of modules that a program can import. They are forgotten after."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "wrapping.py").write_text("import helper\n")
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    for name in ("program", "helper", "wrapping"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+def digest_of(folder: Path, program: str, helper: str = HELPER) -> str:
+    """The digest of the function of a program in the present process, as if it were a new one."""
+    (folder / "program.py").write_text(program)
+    (folder / "helper.py").write_text(helper)
+    forget()
+    return digest(importlib.import_module("program").fn)
+
+
+@pytest.mark.parametrize("what", USES)
+def test_what_a_function_uses_counts(what: str, modules: Path) -> None:
+    was = digest_of(modules, USES[what])
+    assert digest_of(modules, USES[what]) == was
+    assert digest_of(modules, USES[what].replace("2", "3")) != was
+
+
+@pytest.mark.parametrize("what", MODULES)
+def test_what_a_function_uses_of_other_modules_counts(what: str, modules: Path) -> None:
+    was = digest_of(modules, MODULES[what])
+    assert digest_of(modules, MODULES[what]) == was
+    assert digest_of(modules, MODULES[what], HELPER.replace("2", "3")) != was
+    assert digest_of(modules, MODULES[what], HELPER.replace("5", "6")) == was, "nothing uses it"
+
+
+def test_a_package_by_a_relative_import_counts(modules: Path) -> None:
+    def found(value: int) -> str:
+        package = modules / "package"
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").write_text("")
+        (package / "program.py").write_text("def fn(b):\n    from . import helper\n    return b * helper.K")
+        (package / "helper.py").write_text(f"K = {value}")
+        for name in ("package", "package.program", "package.helper"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        return digest(importlib.import_module("package.program").fn)
+
+    assert found(2) == found(2)
+    assert found(2) != found(3)
+
+
+def test_it_is_the_same_in_another_process(modules: Path) -> None:
+    code = """
+import sys; from pathlib import Path; from kernels.test_digest import MODULES, USES, digest_of
+for program in [*USES.values(), *MODULES.values()]: print(digest_of(Path(sys.argv[1]), program))
+"""
+    tests = Path(__file__).parents[1]
+    path = os.pathsep.join(map(str, [modules, tests, tests.parent]))
+    env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "7", "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run([sys.executable, "-c", code, modules], env=env, capture_output=True, text=True, check=True)
+    for there, (what, program) in zip(run.stdout.split(), [*USES.items(), *MODULES.items()], strict=True):
+        assert digest_of(modules, program) == there, what
+
+
+@pytest.mark.parametrize(
+    "value",
+    [threading.Lock(), np.frompyfunc(lambda b: b * 2, 1, 1), (b for b in "ab")],
+    ids=["a lock", "a ufunc of a function", "a generator"],
+)
+def test_what_may_be_another_in_each_process_is_refused(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="name="):
+        digest(lambda b: b * value)
+
+
+def test_installed_libraries_are_known_by_their_versions() -> None:
+    log = logging.getLogger("a user's")
+
+    def fn(b: Any) -> Any:
+        log.info("a block")
+        return np.mean(np.sqrt(b)) + np.add.reduce(b)
+
+    assert len(digest(fn)) == 64
