@@ -67,6 +67,7 @@ from chunkflow.api.stencil.windows import sliding_window_view
 from chunkflow.api.verify import Verification, verify
 from chunkflow.cluster.partition import ClusterPlan
 from chunkflow.core.elsewhere import FUNCTIONS
+from chunkflow.core.spelling import near
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis
 from chunkflow.engine.observe.profile import Profile
@@ -258,7 +259,7 @@ def __getattr__(name: str) -> object:
     if module is None and name in FUNCTIONS:
         raise errors.MissingAttributeError(f"chunkflow has no {name}: {FUNCTIONS[name]}")
     if module is None:
-        raise AttributeError(f"module 'chunkflow' has no attribute {name!r}")
+        raise AttributeError(f"module 'chunkflow' has no attribute {name!r}{near(name, __all__)}")
     found = getattr(importlib.import_module(module), name)
     globals()[name] = found
     return found

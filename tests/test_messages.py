@@ -137,7 +137,7 @@ def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path
 
 
 @pytest.mark.parametrize("given", ["steps/*.h5:/u/v", "steps/*.h5", "steps/[01].nc", "steps/*.zarr", "steps/*.npy"])
-def test_a_pattern_is_one_array_where_it_is_opened_and_others_name_that(given: str, folder: Path) -> None:
+def test_a_pattern_is_one_array_wherever_a_path_is(given: str, folder: Path) -> None:
     (folder / "steps").mkdir()
     for i in range(2):
         for ending in ("h5", "nc"):
@@ -145,12 +145,13 @@ def test_a_pattern_is_one_array_where_it_is_opened_and_others_name_that(given: s
                 file["u/v"] = np.full(3, i)
         zarr.save_array(folder / "steps" / f"{i}.zarr", np.full(3, i))
         np.save(folder / "steps" / f"{i}.npy", np.full(3, i))
-    with pytest.raises(cf.errors.SourceNotFoundError) as caught:
-        cf.sum(given)
-    said = str(caught.value)
-    named = re.search(r"chunkflow\.open\('(.*?)'\) is one array of all that match", said)
-    assert named is not None, said
-    np.testing.assert_array_equal(cf.open(named[1]).compute(device="cpu"), [[0] * 3, [1] * 3])
+    assert cf.sum(given, device="cpu") == 3
+    np.testing.assert_array_equal(cf.map(np.negative, given, device="cpu"), [[0] * 3, [-1] * 3])
+    np.testing.assert_array_equal(cf.open(given).compute(device="cpu"), [[0] * 3, [1] * 3])
+    cf.copy(given, "all.zarr", device="cpu")
+    np.testing.assert_array_equal(zarr.open_array("all.zarr", mode="r")[...], [[0] * 3, [1] * 3])
+    with pytest.raises(cf.errors.ArgumentError, match=r"steps/\*\.npy.*stands for many files"):
+        cf.map(np.negative, given, out="steps/*.npy", device="cpu")
 
 
 @pytest.mark.parametrize("lengths", [(3, 2), (3, 3, 4)])
@@ -160,6 +161,8 @@ def test_a_pattern_of_files_of_different_lengths_names_what_joins_them(lengths: 
         np.save(folder / "steps" / f"{i}.npy", np.full((n, 2), i))
     with pytest.raises(cf.errors.ArgumentError, match=r"open_mfdataset\(paths, chunks={}") as caught:
         cf.open("steps/*.npy")
+    with pytest.raises(cf.errors.ArgumentError, match=r"open_mfdataset\(paths, chunks={}"):
+        cf.sum("steps/*.npy")
     assert f"steps/0.npy has (3, 2), steps/{len(lengths) - 1}.npy ({lengths[-1]}, 2)" in str(caught.value)
     named = re.search(r"chunkflow\.(concatenate\(\[.*)?, \.\.\.\]\)", str(caught.value))
     assert named is not None, caught.value
@@ -341,3 +344,40 @@ def test_words_that_are_here_by_another_name_are_no_misspelt_keywords(tmp_path: 
     assert "did you mean" not in str(found.value)
     with pytest.raises(AttributeError, match="map_overlap"):
         cf.gaussian_filter  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: cf.stdev, r"did you mean std\?"),
+        (lambda: cf.open("a.npy").men(), r"did you mean mean\?"),
+        (lambda: cf.open("a.npy").avg(), r"chunkflow\.average"),
+        (lambda: cf.open("a.npy").astype("flaot32"), r"'flaot32' is no dtype.*did you mean 'float32'"),
+        (lambda: cf.zeros((3,), dtype="flaot32"), r"did you mean 'float32'"),
+        (lambda: cf.sum("a.npy", dtype="flaot32"), r"did you mean 'float32'"),
+        (lambda: cf.sum("a.npy", budget="-4MB"), "'-4MB' is negative"),
+        (lambda: cf.sum([[1, 2], [3]]), "rows are of different lengths, 2 and 1"),
+        (lambda: cf.open("a.npy").to_zarr("b.tif"), "'b.tif' ends as TIFF does.*chunkflow.store"),
+        (lambda: cf.open("a.npy").to_zarr("b.h5:/u"), "ends as HDF5 does"),
+        (lambda: cf.map(np.negative, cf.open("a.npy"), name="it"), r"to_zarr\(path, resume=True, name='it'\)"),
+        (lambda: cf.store(cf.open("a.npy") > 1, "c.tif"), r"TIFF has no bool.*astype\('u1'\) \* 255"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(ask: Any, said: str, folder: Path) -> None:
+    with pytest.raises((cf.ChunkflowError, AttributeError), match=said):
+        ask()
+
+
+@pytest.mark.parametrize("change", [lambda b: b.__imul__(2), lambda b: b.__setitem__(b < 1, 0)])
+def test_a_function_that_writes_to_its_block_is_told_what_to_do(change: Any, folder: Path) -> None:
+    with pytest.raises(ValueError, match="read-only") as caught:
+        cf.map(change, "a.npy", device="cpu")
+    assert any("begin with b = b.copy()" in note for note in caught.value.__notes__)
+
+
+def test_a_page_in_no_folder_is_refused(folder: Path) -> None:
+    with cf.Profile() as profile:
+        cf.sum("a.npy", device="cpu")
+    for write in (profile.html, profile.trace):
+        with pytest.raises(cf.errors.WriteError, match="cannot write nowhere/run"):
+            write("nowhere/run")

@@ -100,6 +100,7 @@ ATTRIBUTES = {
     "show": "chunkflow.explain(x) shows the plan",
     "stats": "x.mean(), x.min(), x.max() and x.std() are expressions: chunkflow.compute(...) has one pass for all",
     "median": "np.median(x, axis) is an expression",
+    **dict.fromkeys(("avg", "average"), "x.mean() is an expression, and chunkflow.average(x, weights=...)"),
     **dict.fromkeys(_OF_NUMPY, _NUMPYS),
     **dict.fromkeys(_OF_XARRAY, _LABELS),
     "values": _COMPUTE,

@@ -157,7 +157,7 @@ class RoomForEach:
     >>> room.likely(600), room.enough
     (49000, 40001000)
     >>> room.likely(600_000), room.said(600_000)
-    (40001000, 'raise budget= to at least 40001000, which has room for as many as there may be')
+    (40001000, 'raise budget= to 40001000, which has room for as many as there may be')
     >>> RoomForEach(1000, 40.0, 10**6, there=2000).likely(600)
     89000
     """
@@ -179,8 +179,8 @@ class RoomForEach:
 
     def said(self, number: int) -> str:
         """What to do where so many were found, and more may come."""
-        every = f"at least {self.enough}, which has room for as many as there may be"
+        every = f"{self.enough}, which has room for as many as there may be"
         if self.likely(number) == self.enough:
             return f"raise budget= to {every}"
         these = "twice as many" if self.there is None else f"the {self.there} that there are, about"
-        return f"raise budget= to {self.likely(number)}, which has room for {these}, or to {every}"
+        return f"raise budget= to {self.likely(number)}, which has room for {these} ({every})"

@@ -18,6 +18,9 @@ T = TypeVar("T")
 _LIKE = 0.65
 """Likeness of a keyword to another, from which on it may be a misspelling of it: mode is none of decode."""
 
+_NEAR = 0.6
+"""The same of names that are asked for: avg is average."""
+
 
 def meant(name: str, known: Iterable[str]) -> str:
     """A hint at the keyword that is nearly spelt so; empty if there is none.
@@ -27,6 +30,16 @@ def meant(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(known), 1, _LIKE)
     return f"; did you mean {close[0]}=?" if close else ""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint at the attribute that is nearly spelt so; empty if there is none, and for names that programs ask for.
+
+    >>> near("stdev", ["mean", "std"]), near("_repr_png_", ["mean"])
+    ('; did you mean std?', '')
+    """
+    close = [] if name.startswith("_") else difflib.get_close_matches(name, list(known), 1, _NEAR)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def check_keywords(function: str, given: Iterable[str], known: Collection[str], beside: str = "") -> None:

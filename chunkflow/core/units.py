@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
+
+import numpy as np
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 
@@ -16,6 +19,7 @@ _UNITS = {"": 1, "b": 1} | {
     for infix, base in (("", 1000), ("i", 1024))
     for end in ("b", "")
 }
+_DTYPES = [np.dtype(kind).name for kind in "?bhiqBHIQefdFD"]
 _TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*|%)\s*", re.IGNORECASE)
 
 
@@ -53,6 +57,8 @@ def parse_bytes(value: str | float | SupportsIndex, *, whole: int | None = None)
     if isinstance(value, str):
         match = _TEXT.fullmatch(value)
         if match is None:
+            if value.lstrip().startswith("-"):
+                raise ArgumentError(f"{value!r} is negative: a number of bytes is positive, as '4GB', '4GiB' or '80%'")
             raise ArgumentError(f"cannot read {value!r} as bytes: write an int, '4GB', '4GiB' or '80%'")
         number, unit = float(match[1]), match[2].lower()
         if unit == "%":
@@ -77,14 +83,29 @@ def parse_bytes(value: str | float | SupportsIndex, *, whole: int | None = None)
     return int(count)
 
 
-def no_dtype(value: object) -> str:
-    """A hint, where what is no dtype is a number of bytes.
+def as_dtype(value: Any) -> np.dtype:
+    """The dtype that a user gives, or an `ArgumentTypeError` that says what was meant, perhaps.
 
-    >>> no_dtype("4MB"), no_dtype("f9")
-    ("; a budget is given by name: budget='4MB'", '')
+    >>> as_dtype("f4")
+    dtype('float32')
+    """
+    try:
+        found: np.dtype = np.dtype(value)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise ArgumentTypeError(f"dtype={value!r} is no dtype: {error}{_meant(value)}") from None
+    return found
+
+
+def _meant(value: object) -> str:
+    """A hint, where what is no dtype is a number of bytes, or a misspelt name.
+
+    >>> _meant("4MB"), _meant("flaot32"), _meant("f9")
+    ("; a budget is given by name: budget='4MB'", "; did you mean 'float32'?", '')
     """
     if not isinstance(value, str | int):
         return ""
+    if isinstance(value, str) and (close := difflib.get_close_matches(value.lower(), _DTYPES, 1, 0.7)):
+        return f"; did you mean {close[0]!r}?"
     try:
         parse_bytes(value, whole=100)
     except (ArgumentError, TypeError):

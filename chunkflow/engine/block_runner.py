@@ -322,6 +322,11 @@ def _listed(value: Any) -> list[Any]:
 def add_note(error: BaseException, index: Shape, box: Region, device: Device) -> None:
     """Add a note to an exception that names the block, and what the device has to say of it."""
     error.add_note(f"chunkflow: in block {index}, region {describe(box)}")
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        error.add_note(
+            "chunkflow: a block may be the array's own memory, so a function does not write to it: let it return a new "
+            "array, as b * 2 in place of b *= 2, or begin with b = b.copy()"
+        )
     if hint := device.hint(error):
         error.add_note(hint)
 

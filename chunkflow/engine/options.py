@@ -59,7 +59,8 @@ def check_named(resume: Any, name: Any) -> None:
         raise ArgumentTypeError(f"name={name!r} must be a text that stands for the function, as 'smooth, 3rd version'")
     if not resume:
         raise ArgumentError(
-            f"name={name!r} stands for the function of a run with resume=True: give resume=True too, or leave it out. "
+            f"name={name!r} stands for the function of a run with resume=True: give both to the call that runs, as "
+            f"map(fn, array, out=path, resume=True, name={name!r}) or x.to_zarr(path, resume=True, name={name!r}). "
             "To give fn an argument called name, use functools.partial"
         )
 

@@ -23,7 +23,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes, no_dtype
+from chunkflow.core.units import as_dtype, format_bytes
 from chunkflow.core.unknown import ANY_DTYPE, is_known
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine import libraries
@@ -496,10 +496,7 @@ def _agrees(again: Trial, declared: Declared, ratios: dict[tuple[int, int], Frac
 def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
     if dtype is None:
         return None
-    try:
-        found = tuple(np.dtype(d).newbyteorder("=") for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}{no_dtype(dtype)}") from None
+    found = tuple(as_dtype(d).newbyteorder("=") for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
     if not found:
         raise ArgumentError("dtype is an empty tuple: give one dtype for each result")
     for d in found:

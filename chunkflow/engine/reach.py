@@ -32,6 +32,8 @@ from chunkflow.system.users_line import users_line
 SHARE = 0.01
 """Part of the range of all values by which one must change: filters whose tails are cut on purpose change by less."""
 
+SAME = 1e-5
+"""Part of the range by which values may change that are the same but for rounding, where a depth is enough."""
 
 THICK = 8, 32, 128
 """Elements along an axis that give a middle, and some around it: more of them to find a depth that is enough."""
@@ -54,20 +56,23 @@ def warn_of_block_edges(run: Prepared) -> None:
         for thick in THICK:
             seen = next(filter(None, map(_seen, _probes(run, run.tried, cut, thick))), None)
             found = seen or found
-            if seen is None or seen.enough is not None or not seen.is_far:
+            if seen is None or seen.is_same or not seen.is_far:
                 break
     if found is None:
         return
-    probe, share, enough, is_far = found
+    probe, share, enough, is_far, is_same = found
+    axes = f"{'axis' if len(probe.cut) == 1 else 'axes'} {', '.join(map(str, probe.cut))}"
+    still = "" if is_same else ", with which they still change by up to 1%"
     beyond = (
         "Give a much larger depth="
         if enough is None
-        else f"Give a depth= that is larger by at least {enough}, or ignore BlockEdgeWarning if that is meant"
+        else f"Give a depth= that is larger by at least {enough} along {axes}{still}, or ignore BlockEdgeWarning if "
+        "that is meant"
     )
     others = (
         "Use map_overlap, or apply_gufunc, which keeps its core axes whole, or compute what fn takes of all first"
         if enough is None
-        else f"Use map_overlap with a depth of at least {enough}, which hands each block its neighbours"
+        else f"Use map_overlap with a depth of at least {enough}{still}, which hands each block its neighbours"
     )
     has_halo = probe.nest.has_halo
     on = (
@@ -87,8 +92,7 @@ def warn_of_block_edges(run: Prepared) -> None:
     own = "" if has_halo else "; if blocks are meant to be computed by themselves, give their chunks="
     said = (
         f"values of {called(probe.kernel)} depend on {on}: in a trial they changed by {share:.0%} of their range with "
-        f"such a change, and of less than 1% nothing is said. Blocks are cut along "
-        f"{'axis' if len(probe.cut) == 1 else 'axes'} {', '.join(map(str, probe.cut))}, so results depend on the "
+        f"such a change, and of less than 1% nothing is said. Blocks are cut along {axes}, so results depend on the "
         f"budget. {way}{own}"
     )
     warnings.warn(said, BlockEdgeWarning, stacklevel=users_line())
@@ -163,13 +167,14 @@ class _Dependence(NamedTuple):
     """The share of their range by which values of a probe changed, and by how much the depth must be larger.
 
     The depth is None where more is needed than the probe has room for. Not `is_far`: it is not of elements further away
-    that values depend, but of the block's shape.
+    that values depend, but of the block's shape. Not `is_same`: with that depth they still change, if by little.
     """
 
     probe: _Probe
     share: float
     enough: int | None
     is_far: bool = True
+    is_same: bool = False
 
 
 def _probes(run: Prepared, tried: Shape, cut: tuple[int, ...], thick: int) -> Iterator[_Probe]:
@@ -253,9 +258,11 @@ def _seen(probe: _Probe) -> _Dependence | None:
         return None
     if far <= SHARE:
         return _Dependence(probe, share, None, is_far=False)
-    enough = bisect_left(range(probe.room), True, key=lambda more: change(more) <= SHARE)
-    # Of a mean of all elements, say, the change only becomes small, as few elements are left that are changed.
-    return _Dependence(probe, share, enough if enough <= probe.room // 2 else None)
+    for limit in (SAME, SHARE):
+        enough = bisect_left(range(probe.room), True, key=lambda more: change(more) <= limit)
+        if enough <= probe.room // 2:  # of a mean of all elements, say, more only leaves fewer that are changed
+            return _Dependence(probe, share, enough, is_same=limit == SAME)
+    return _Dependence(probe, share, None)
 
 
 def _changed(block: Any, kept: Region) -> Any:

@@ -73,6 +73,16 @@ def is_hdf5(path: str) -> bool:
     return False
 
 
+def format_beside_zarr(path: str) -> str:
+    """The format that the end of a path names, if it is none of zarr's.
+
+    >>> format_beside_zarr("mask.tif"), format_beside_zarr("run.h5:/u"), format_beside_zarr("x.zarr")
+    ('TIFF', 'HDF5', '')
+    """
+    low = path.lower()
+    return "TIFF" if low.endswith(TIFF) else "HDF5" if hdf5_named(path) else ".npy" if low.endswith(".npy") else ""
+
+
 def tiff_files(path: str) -> list[str]:
     """The TIFF file of a path, or all that match a pattern, in order of their names. None of any other path.
 

@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 
-from chunkflow.errors import FileOrderWarning
+from chunkflow.core.grid import Shape
+from chunkflow.errors import ArgumentError, FileOrderWarning
 from chunkflow.stores.paths import TIFF, hdf5_named
 from chunkflow.system.users_line import users_line
 
@@ -53,6 +54,23 @@ def unmatched(pattern: str) -> str:
         return ""
     whole = escaped if name is None else f"{escaped}:{name}"
     return f". Brackets in it stand for one of some letters: as names of directories they are written as in {whole!r}"
+
+
+def check_alike(files: Sequence[str], shapes: Sequence[Shape]) -> None:
+    """Refuse arrays of files that are no stack, as they have several shapes."""
+    first = shapes[0]
+    unlike = next((n for n, shape in enumerate(shapes) if shape != first), None)
+    if unlike is None:
+        return
+    one = shapes[unlike]
+    said = f"a pattern is the stack of its arrays, which have one shape: {files[0]} has {first}, {files[unlike]} {one}"
+    if len(first) != len(one) or not first or first[1:] != one[1:]:
+        raise ArgumentError(f"{said}. Write a pattern that matches files of one shape")
+    two = ", ".join(f"chunkflow.open({file!r})" for file in files[:2])
+    raise ArgumentError(
+        f"{said}. Files that follow one another along an axis are joined: chunkflow.concatenate([{two}, ...]), or with "
+        "names, xarray.open_mfdataset(paths, chunks={}, chunked_array_type='chunkflow')"
+    )
 
 
 def warn_of_order(pattern: str, files: Sequence[str]) -> None:

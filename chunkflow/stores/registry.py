@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -23,7 +24,7 @@ from chunkflow.stores.checksums import asked
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.paths import TIFF, absolute, hdf5_named, hdf5_parts, netcdf3_parts, tiff_files
-from chunkflow.stores.patterns import warn_of_order
+from chunkflow.stores.patterns import check_alike, matching, warn_of_order
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.times import Counts
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
@@ -204,6 +205,12 @@ FORMATS = (
         inside=at("chunkflow.stores.zarr.open_remote:inside_url"),
     ),
     Format(
+        holds=lambda path: bool(matching(path)),
+        source=lambda path: _open_pattern(path),
+        takes=lambda path: "*" in path,
+        target=lambda path, *, overwrite: _refuse_pattern(path),
+    ),
+    Format(
         holds=lambda path: os.path.abspath(path).endswith(".npy") and os.path.isfile(os.path.abspath(path)),
         source=at("chunkflow.stores.file.npy:open_npy"),
         takes=lambda path: os.path.abspath(path).endswith(".npy"),
@@ -305,12 +312,36 @@ def _instead(obj: Any) -> str:
             f" ({len(obj)} arrays or paths): chunkflow.stack joins them along a new axis, chunkflow.concatenate along "
             "one that they have. As one array"
         )
+    lengths = [len(each) for each in obj if isinstance(each, (list, tuple))]
+    if len(set(lengths)) > 1:
+        return (
+            f": its rows are of different lengths, {lengths[0]} and {next(n for n in lengths if n != lengths[0])}, say"
+        )
     return ", but np.array makes one of numbers"
 
 
 def open_path(path: str) -> Source:
     """Source of the array with a path, as `open_source`, whatever its attributes say of its numbers."""
     return _format_of(path).source(path)
+
+
+def _open_pattern(pattern: str) -> Source:
+    """Source of the arrays of all files that a pattern matches, stacked in the order of the files' names."""
+    files = matching(pattern)
+    warn_of_order(pattern, files)
+    with ExitStack() as stack:
+        sources = []
+        for file in files:
+            sources.append(open_source(file))
+            stack.callback(sources[-1].close)
+        check_alike(files, [source.spec.shape for source in sources])
+        found: Source = at("chunkflow.stores.views.stacked:stacked")(sources)
+        stack.pop_all()
+    return found
+
+
+def _refuse_pattern(pattern: str) -> NoReturn:
+    raise ArgumentError(f"the output {pattern!r} stands for many files by its *: write the name of one")
 
 
 def arrays_in(path: str) -> list[str]:

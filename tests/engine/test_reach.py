@@ -223,3 +223,20 @@ def test_with_dtype_and_workspace_given_the_function_sees_its_blocks_alone() -> 
     given = {"dtype": "f4", "workspace": 8}
     assert said_by(lambda: cf.map(fn, X, budget=SMALL, device="cpu", **given)) == []
     assert sum(shape[0] * shape[1] * shape[2] for shape in shapes) == X.size
+
+
+def test_the_depth_that_is_named_is_enough_where_tails_are_cut_on_purpose() -> None:
+    weights = np.exp(-(np.arange(-16, 17) ** 2) / 32).astype("f4")
+    weights /= weights.sum()
+
+    def smooth(b: Any) -> Any:
+        return sum(w * np.roll(b, i - 16, 0) for i, w in enumerate(weights))
+
+    def said(depth: int) -> list[str]:
+        run = {"depth": {0: depth}, "boundary": "periodic", "budget": "8MB", "device": "cpu"}
+        return said_by(lambda: cf.map_overlap(smooth, np.resize(X, (400, 40, 50)), **run))
+
+    for depth in (1, 4):
+        assert f"larger by at least {16 - depth} along" in said(depth)[0]
+    assert "with which they still change by up to 1%" in said(10)[0]
+    assert said(16) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import operator
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -26,7 +27,7 @@ from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.elsewhere import ATTRIBUTES
 from chunkflow.core.grid import Shape
-from chunkflow.core.spelling import spelt
+from chunkflow.core.spelling import near, spelt
 from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
@@ -37,6 +38,7 @@ from chunkflow.graph.nodes import Lazy, SourceNode, remembered, source_of
 from chunkflow.graph.unasked import check_unasked
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.stores import NewArray
+from chunkflow.stores.paths import format_beside_zarr
 from chunkflow.stores.times import is_time
 from chunkflow.system.deferred import at
 
@@ -199,7 +201,8 @@ class Array(InPlace, Collection):
             raise MissingAttributeError(
                 f"an expression has no {name}: use NumPy's functions that docs/numpy.md lists, or compute() first"
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        known = [each for each in dir(type(self)) if not each.startswith("_")]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{near(name, known)}")
 
     def __copy__(self) -> Array:
         return self
@@ -500,6 +503,8 @@ class Array(InPlace, Collection):
         >>> stored.shape, stored.chunks, stored[1, 2]
         ((2, 3), (1, 3), array(6.))
         """
+        if isinstance(path, str | os.PathLike) and (other := format_beside_zarr(os.fspath(path))):
+            raise ArgumentTypeError(f"{path!r} ends as {other} does: to_zarr writes zarr, chunkflow.store any format")
         options: dict[str, Any] = {
             "progress": progress,
             "overwrite": overwrite,

@@ -18,6 +18,7 @@ from chunkflow.api.lazy.open import open as opened
 from chunkflow.api.lazy.times import TimeArray
 from chunkflow.api.operation import check_eager, check_int
 from chunkflow.api.rearrange import join
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, refused_by
 from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
@@ -82,7 +83,7 @@ def full(
 
 
 def _is_of_times(dtype: Any) -> bool:
-    return np.dtype(dtype).kind in "mM"
+    return as_dtype(dtype).kind in "mM"
 
 
 def zeros(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, device: Any = None) -> Any:
@@ -94,7 +95,7 @@ def zeros(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, d
     >>> cf.zeros((1000, 1000, 1000)).nbytes, cf.zeros(2).compute(device="cpu")
     (8000000000, array([0., 0.]))
     """
-    return full(shape, 0, np.dtype(dtype), order, device=device)
+    return full(shape, 0, as_dtype(dtype), order, device=device)
 
 
 def ones(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, device: Any = None) -> Any:
@@ -107,7 +108,7 @@ def ones(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, de
     array([[1, 1],
            [1, 1]], dtype=int32)
     """
-    return full(shape, 1, np.dtype(dtype), order, device=device)
+    return full(shape, 1, as_dtype(dtype), order, device=device)
 
 
 def empty(shape: int | Sequence[int], dtype: Any = float, order: str = "C", *, device: Any = None) -> Any:
@@ -158,7 +159,7 @@ def arange(start: Any = None, stop: Any = None, step: Any = None, dtype: Any = N
     if (dtype is not None and _is_of_times(dtype)) or any(map(_is_time, (start, stop, step))):
         return _times_apart(start, stop, step, dtype)
     start, step = 0 if start is None else start, 1 if step is None else step
-    kinds = "biuf" if dtype is not None and np.dtype(dtype).kind != "c" else "biufc"
+    kinds = "biuf" if dtype is not None and as_dtype(dtype).kind != "c" else "biufc"
     for name, value in (("start", start), ("stop", stop), ("step", step)):
         if not is_scalar(value) or value is None or np.asarray(value).dtype.kind not in kinds:
             raise ArgumentTypeError(f"{name}={value!r} must be a {'' if 'c' in kinds else 'real '}number")

@@ -11,6 +11,7 @@ from chunkflow.api.operation import check_stretch
 from chunkflow.api.rearrange.move import check_order
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Shape
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, UnsupportedError, ValueRangeError
 from chunkflow.graph.create import filled
 from chunkflow.graph.elementwise import argument, mapped
@@ -73,7 +74,7 @@ def number_of(value: Any, dtype: np.dtype | None) -> np.ndarray:
 
 def number_dtype(dtype: Any, kinds: str = "biufc") -> np.dtype:
     """A dtype of an expression's elements, in the native byte order."""
-    wanted: np.dtype = np.dtype(dtype).newbyteorder("=")
+    wanted: np.dtype = as_dtype(dtype).newbyteorder("=")
     if wanted.kind not in kinds:
         raise UnsupportedError(f"dtype={dtype!r}: the elements of an expression are numbers")
     return wanted

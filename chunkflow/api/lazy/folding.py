@@ -11,6 +11,7 @@ from chunkflow.api import scan
 from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.reductions import sums
 from chunkflow.core.axes import normalize_axes
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
@@ -35,7 +36,7 @@ def reduced(
 ) -> Any:
     """As `numpy.ufunc.reduce`."""
     axes = tuple(range(x.ndim)) if axis is None else normalize_axes(axis, x.ndim, "axis")
-    given = x.dtype if dtype is None else np.dtype(dtype)
+    given = x.dtype if dtype is None else as_dtype(dtype)
     found_dtype = fn.resolve_dtypes((given, given, None))[-1]
     start = fn.identity if initial is None else initial
     neutral = None if start is None else np.asarray(start).astype(found_dtype)[()]
@@ -64,7 +65,7 @@ def subtracted(
     along = normalize_axes(tuple(range(x.ndim)) if axis is None else axis, x.ndim, "axis")
     if len(along) > 1:
         raise ArgumentError(f"axis={axis!r} are {len(along)} axes, in no order of their own: give one")
-    own = np.subtract.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else np.dtype(dtype)
+    own = np.subtract.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else as_dtype(dtype)
     if initial is None and (where is not True or any(not x.shape[a] for a in along)):
         raise ArgumentError("the first element is not known, with where= or of none at all: give initial=")
     cast = numpy_functions.astype(x, own)
@@ -76,7 +77,7 @@ def subtracted(
 def subtractions(x: Any, axis: int = 0, dtype: Any = None) -> Any:
     """As `numpy.subtract.accumulate`."""
     (along,) = normalize_axes(axis, x.ndim, "axis")
-    own = np.subtract.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else np.dtype(dtype)
+    own = np.subtract.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else as_dtype(dtype)
     return scan.cumsum(_signs_turned(numpy_functions.astype(x, own), along), along, own)
 
 

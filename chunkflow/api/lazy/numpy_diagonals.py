@@ -13,6 +13,7 @@ from chunkflow.api.linalg.subscripts import diagonal_of, from_lists
 from chunkflow.api.rearrange import join
 from chunkflow.api.reductions import sums
 from chunkflow.core.axes import normalize_axes
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.create import integers
 from chunkflow.graph.elementwise import mapped
@@ -68,7 +69,7 @@ def einsum(*operands: Any, optimize: Any = False, **given: Any) -> Any:
                     f"dtype={dtype!r}: {np.result_type(array)} is not cast to it by casting={casting!r}: give another"
                 )
         arrays = [
-            mapped(_cast, a, dtype=np.dtype(dtype)) if isinstance(a, Lazy) else np.asarray(a, dtype) for a in arrays
+            mapped(_cast, a, dtype=as_dtype(dtype)) if isinstance(a, Lazy) else np.asarray(a, dtype) for a in arrays
         ]
     return product.einsum(subscripts, *arrays)
 

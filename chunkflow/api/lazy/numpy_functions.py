@@ -17,6 +17,7 @@ from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.reductions.request import begins
 from chunkflow.api.stencil.windows import added
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of, remembered
@@ -42,7 +43,7 @@ def beginning(reduce: Function, ufunc: np.ufunc) -> Function:
 
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     """Elements in another dtype."""
-    wanted = np.dtype(dtype).newbyteorder("=")
+    wanted = as_dtype(dtype).newbyteorder("=")
     if wanted.kind in "mM" and x.dtype.kind in "biuf":
         return at("chunkflow.api.lazy.times:times_of")(x, wanted, **kwargs)
     if wanted.kind not in "biufc":

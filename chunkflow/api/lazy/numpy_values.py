@@ -24,6 +24,7 @@ from chunkflow.api.statistics import sort
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import as_dtype
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.create import filled, integers
@@ -308,7 +309,7 @@ def spread(reduce: Callable[..., Any], *, root: bool, skips_nan: bool = False) -
             return sums.spread_about(a, float(a.dtype.type(mean)), axis, freedom, keepdims, root=root)
         away = (numpy_functions.astype(a, np.float64) if a.dtype.kind in "biu" else a) - mean
         squares = mapped(_magnitudes, away) if away.dtype.kind == "c" else mapped(np.square, away)
-        wanted = squares.dtype if dtype is None else np.dtype(dtype)
+        wanted = squares.dtype if dtype is None else as_dtype(dtype)
         counted = mapped(_is_number, a, where) if skips_nan else where
         total = sums.sum(squares, axis, wanted, keepdims, where=counted)
         number: Any = math.prod(a.shape[along] for along in reduced_axes(axis, a.ndim))

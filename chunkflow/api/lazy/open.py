@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Literal
 
@@ -26,7 +25,7 @@ from chunkflow.stores.cf_times import time_coding
 from chunkflow.stores.checks import TimesError
 from chunkflow.stores.foreign.xarray import held
 from chunkflow.stores.paths import hdf5_parts
-from chunkflow.stores.patterns import matching, warn_of_order
+from chunkflow.stores.patterns import check_alike, matching, warn_of_order
 from chunkflow.stores.registry import stored, warn_of_order_in
 
 
@@ -89,8 +88,7 @@ def open(
         warn_of_order(os.fspath(source), files)
         stack = importlib.import_module("chunkflow.api.rearrange.join").stack  # which makes expressions
         found = [open(file, decode=decode, missing=missing) for file in files]
-        if unlike := [n for n, each in enumerate(found) if each.shape != found[0].shape]:
-            raise ArgumentError(_not_alike(files, found, unlike[0]))
+        check_alike(files, [each.shape for each in found])
         return stack(found)
     if decode is not None:
         return _decoded(source, decode, missing)
@@ -121,19 +119,6 @@ def open(
                 f"{error.name} has dtype {error.dtype}, which is read from an open dataset: give h5py.File(path)[name]"
             ) from None
         return times
-
-
-def _not_alike(files: Sequence[str], found: Sequence[Any], other: int) -> str:
-    """What is said of arrays of files that are no stack."""
-    first, one = found[0].shape, found[other].shape
-    said = f"a pattern is the stack of its arrays, which have one shape: {files[0]} has {first}, {files[other]} {one}"
-    if len(first) != len(one) or not first or first[1:] != one[1:]:
-        return f"{said}. Write a pattern that matches files of one shape"
-    two = ", ".join(f"chunkflow.open({file!r})" for file in files[:2])
-    return (
-        f"{said}. Files that follow one another along an axis are joined: chunkflow.concatenate([{two}, ...]), or with "
-        "names, xarray.open_mfdataset(paths, chunks={}, chunked_array_type='chunkflow')"
-    )
 
 
 def _of_times(source: Any) -> str | None:

@@ -15,6 +15,7 @@ import numpy as np
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.creation import places
 from chunkflow.api.lazy.fill import sides_of
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, refused_by
 from chunkflow.graph.elementwise import mapped
 
@@ -142,7 +143,7 @@ class RandomGenerator:
         >>> cf.unique(dice, device="cpu")
         array([1, 2, 3, 4, 5, 6])
         """
-        wanted = np.dtype(dtype).newbyteorder("=")
+        wanted = as_dtype(dtype).newbyteorder("=")
         if wanted.kind not in "iu":
             raise ArgumentTypeError(f"dtype={dtype!r} must be of integers")
         first, last = (0, low) if high is None else (low, high)
@@ -227,7 +228,7 @@ class RandomGenerator:
 
 
 def _float(dtype: Any) -> np.dtype:
-    wanted: np.dtype = np.dtype(dtype).newbyteorder("=")
+    wanted: np.dtype = as_dtype(dtype).newbyteorder("=")
     if wanted not in (np.float64, np.float32):
         raise ArgumentTypeError(f"dtype={dtype!r} must be float64 or float32: cast the numbers with astype")
     return wanted

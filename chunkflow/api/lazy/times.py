@@ -16,6 +16,7 @@ from chunkflow.api.lazy.times_parts import WAYS_OUT, Times
 from chunkflow.api.lazy.times_units import is_nat
 from chunkflow.cluster.partition import PARTITION
 from chunkflow.core.elsewhere import ATTRIBUTES
+from chunkflow.core.units import as_dtype
 from chunkflow.engine.options import BudgetLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, MissingAttributeError, UnsupportedError
 from chunkflow.graph.unasked import check_unasked
@@ -213,7 +214,7 @@ class TimeArray(Times):
         >>> cf.open(np.array(["1970-01-03"], "M8[D]")).view("i8").compute(device="cpu")
         array([2])
         """
-        wanted = np.dtype(dtype)
+        wanted = as_dtype(dtype)
         if wanted == np.dtype("i8"):
             return self._counts
         if wanted.kind not in "mM" or not wanted.isnative or np.datetime_data(wanted)[0] == "generic":
@@ -237,7 +238,7 @@ class TimeArray(Times):
         >>> cf.open(np.array(["2024-02-29T12", "NaT"], "M8[h]")).astype("M8[M]").compute(device="cpu")
         array(['2024-02',     'NaT'], dtype='datetime64[M]')
         """
-        wanted = np.dtype(dtype)
+        wanted = as_dtype(dtype)
         if not np.can_cast(self.dtype, wanted, casting):  # type: ignore[arg-type]
             raise ArgumentTypeError(
                 f"{self.dtype} cannot be cast to {wanted} according to the rule casting={casting!r}"

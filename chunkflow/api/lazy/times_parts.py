@@ -13,6 +13,7 @@ from chunkflow.api.lazy.times_units import in_unit
 from chunkflow.api.lazy.together import Together
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import Lazy, SourceNode
 from chunkflow.stores import Source, is_labelled
@@ -29,7 +30,7 @@ class Times(Together):
     storable = "x.view('i8'), or use x.to_zarr(path)"
 
     def __init__(self, counts: Array, dtype: Any) -> None:
-        wanted = np.dtype(dtype).newbyteorder("=")
+        wanted = as_dtype(dtype).newbyteorder("=")
         if wanted.kind not in "mM":
             raise ArgumentTypeError(f"{wanted} is no dtype of times: give datetime64 or timedelta64 with a unit")
         if counts.dtype != np.dtype("i8"):

@@ -25,7 +25,7 @@ from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, Strips, nest
-from chunkflow.core.units import no_dtype
+from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ValueRangeError
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.aggregation import Aggregation, Begin, Reduction
@@ -180,10 +180,7 @@ def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[n
 
 def checked_dtype(given: Any, dtype: np.dtype) -> np.dtype:
     """The dtype that a user gives for results, in native byte order: numeric, and complex if `dtype` is."""
-    try:
-        found = np.dtype(given)
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise ArgumentTypeError(f"dtype={given!r} is no dtype: {error}{no_dtype(given)}") from None
+    found = as_dtype(given)
     if found.kind not in "biufc":
         raise ArgumentTypeError(f"dtype={found} is not numeric: results are bool, int, float or complex")
     if dtype.kind == "c" and found.kind != "c":

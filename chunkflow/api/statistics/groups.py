@@ -55,7 +55,7 @@ class LabelStatistics:
         (n,), int64: how many elements have the label.
     sum : numpy.ndarray, optional
         (n,): int64 or uint64 of bools and integers, as NumPy's, else float64.
-    mean, var : numpy.ndarray, optional
+    mean, var, std : numpy.ndarray, optional
         (n,), float64.
     min, max : numpy.ndarray, optional
         (n,), in the dtype of the values; NaN where one of them is.
@@ -77,6 +77,7 @@ class LabelStatistics:
     sum: np.ndarray | None = None
     mean: np.ndarray | None = None
     var: np.ndarray | None = None
+    std: np.ndarray | None = None
     min: np.ndarray | None = None
     max: np.ndarray | None = None
     center_of_mass: np.ndarray | None = None
@@ -124,13 +125,13 @@ def label_statistics(
     labels : array_like, str or path
         Source of integers or bools, of the shape of `values`.
     statistics : str or sequence of str
-        What is wanted of "count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box"; all by
+        What is wanted of "count", "sum", "mean", "var", "std", "min", "max", "center_of_mass", "bounding_box"; all by
         default. Less takes less time and memory.
     index : int or sequence of int, optional
         Labels wanted, in this order; all that there are by default, sorted. One that no element has gets a count and
         a sum of 0, a bounding box of zeros, and NaN otherwise; the minimum and maximum of integers or bools are 0.
     ddof : float
-        At least 0: the variance is divided by ``count - ddof``.
+        At least 0: the variance is that of ``count - ddof`` degrees of freedom, by which it is divided.
     background : int, optional
         Label to leave out, such as 0.
     chunks : int or sequence of int, optional
@@ -355,8 +356,9 @@ def _statistics(partial: GroupPartial, wanted: Sequence[str], dtype: np.dtype, d
                 made[name] = fields["exact" if "exact" in fields else "total"]
             elif name == "mean":
                 made[name] = fields["total"] / fields["count"]
-            elif name == "var":
-                made[name] = fields["squares"] / np.maximum(fields["count"] - ddof, 0)
+            elif name in ("var", "std"):
+                var = fields["squares"] / np.maximum(fields["count"] - ddof, 0)
+                made[name] = np.sqrt(var) if name == "std" else var
             elif name in ("min", "max"):
                 made[name] = fields[name].view("?") if dtype.kind == "b" else fields[name]
             elif name == "center_of_mass":

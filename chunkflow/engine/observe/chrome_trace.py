@@ -12,11 +12,14 @@ from typing import Any
 
 from chunkflow.engine.observe.timeline import Timeline
 from chunkflow.engine.observe.watched_run import WatchedRun
+from chunkflow.errors import WriteError
+from chunkflow.stores.failures import translated
 
 
 def write(path: str | Path, line: Timeline, runs: Sequence[WatchedRun]) -> None:
     """Write it."""
-    Path(path).write_text(json.dumps({"traceEvents": events(line, runs), "displayTimeUnit": "ms"}))
+    with translated(WriteError, f"cannot write {path}", str(path), foreign=OSError):
+        Path(path).write_text(json.dumps({"traceEvents": events(line, runs), "displayTimeUnit": "ms"}))
 
 
 def events(line: Timeline, runs: Sequence[WatchedRun]) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from chunkflow.engine.observe.report import Report
 from chunkflow.engine.observe.timeline import Timeline
 from chunkflow.engine.observe.watched_run import WatchedRun
 from chunkflow.engine.trace import STAGES
+from chunkflow.errors import WriteError
+from chunkflow.stores.failures import translated
 
 PACKAGES = ("chunkflow-stream", "numpy", "cupy-cuda12x", "cupy-cuda13x", "zarr", "numcodecs", "h5py", "dask")
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -21,7 +23,8 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 def write(path: str | Path, report: Report, line: Timeline, runs: Sequence[WatchedRun]) -> None:
     """Write the page."""
-    Path(path).write_text(page(report, line, runs), encoding="utf-8")
+    with translated(WriteError, f"cannot write {path}", str(path), foreign=OSError):
+        Path(path).write_text(page(report, line, runs), encoding="utf-8")
 
 
 def page(report: Report, line: Timeline, runs: Sequence[WatchedRun]) -> str:

@@ -22,7 +22,7 @@ from chunkflow.kernels.statistics.distinct import TooManyValuesError
 from chunkflow.kernels.statistics.segments import segmented
 from chunkflow.kernels.subnest import on_host
 
-STATISTICS = ("count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box")
+STATISTICS = ("count", "sum", "mean", "var", "std", "min", "max", "center_of_mass", "bounding_box")
 """All statistics."""
 
 PLACED = ("moments", "start", "stop")
@@ -59,7 +59,7 @@ def fields_of(statistics: Sequence[str], dtype: np.dtype, ndim: int) -> Fields:
         "count": {},
         "sum": {"exact": (np.dtype("u8" if dtype.kind == "u" else "i8"), ())} if whole else {"total": (wide, ())},
         "mean": {"total": (wide, ())},
-        "var": dict.fromkeys(SPREAD, (wide, ())),
+        **dict.fromkeys(("var", "std"), dict.fromkeys(SPREAD, (wide, ()))),
         "min": {"min": (native, ())},
         "max": {"max": (native, ())},
         "center_of_mass": {"total": (wide, ()), "moments": (wide, (ndim,))},

@@ -116,9 +116,11 @@ class TiffTarget(NewFileTarget):
         spec = super().describe(shape, dtype, chunks)
         most = 16 if spec.dtype.kind == "c" else 8
         if is_known_dtype(spec.dtype) and (spec.dtype.kind not in SAMPLES or spec.dtype.itemsize > most):
+            black_and_white = spec.dtype.kind == "b"
+            way = "x.astype('u1') * 255, which programs show black and white" if black_and_white else "astype('u1')"
             raise ArgumentTypeError(
                 f"{self.name}: TIFF has no {spec.dtype}: give a result of integers, or of floats of at most 64 bits, "
-                "as by astype('u1')"
+                f"as by {way}"
             )
         pages = math.prod(spec.shape[:-2])
         if not spec.size or pages > MOST_PAGES or max(spec.shape, default=1) >= 1 << 32:
