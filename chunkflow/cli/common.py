@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import chunkflow as cf
-from chunkflow.core.units import format_bytes
+from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -179,7 +179,9 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the options of whatever streams arrays."""
-    parser.add_argument("--budget", help="most device memory, as 4GB, 512MiB or 50%% (default: 80%% of what is free)")
+    parser.add_argument(
+        "--budget", type=byte_count, help="most device memory, as 4GB, 512MiB or 50%% (default: 80%% of what is free)"
+    )
     add_device(parser)
 
 
@@ -242,6 +244,15 @@ def lengths(text: str) -> tuple[int, ...]:
     if not all(isinstance(side, int) and side > 0 for side in sides):
         raise argparse.ArgumentTypeError(f"{text!r} must have a number for each axis, as 128,128")
     return sides
+
+
+def byte_count(text: str) -> str:
+    """Bytes, as people write them."""
+    try:
+        parse_bytes(text, whole=1 << 30)
+    except cf.ChunkflowError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def positive(text: str) -> int:

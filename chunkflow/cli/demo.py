@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import chunkflow as cf
-from chunkflow.cli.common import Commands, add_device, command, positive
+from chunkflow.cli.common import Commands, add_device, byte_count, command, positive
 from chunkflow.core.units import format_bytes
 from chunkflow.devices import resolve
 from chunkflow.engine.budget import Budget
@@ -96,7 +96,9 @@ def add(commands: Commands) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--size", type=positive, default=256, metavar="N", help="points along each axis (default: 256)")
     size.add_argument("--shape", type=positive, nargs=3, metavar=("Z", "Y", "X"), help="points along the axes")
-    parser.add_argument("--budget", help="device memory, as 64MB or 50%% (default: a tenth of the data)")
+    parser.add_argument(
+        "--budget", type=byte_count, help="device memory, as 64MB or 50%% (default: a tenth of the data)"
+    )
     parser.add_argument(
         "--dir", type=Path, default=Path("chunkflow-demo"), help="where the arrays go (default: chunkflow-demo)"
     )

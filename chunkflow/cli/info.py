@@ -96,6 +96,11 @@ def run(options: argparse.Namespace) -> int:
 def _text(name: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict) and "from" in value:
+        refused = f"; refused: {value['refused']}" if "refused" in value else ""
+        return f"{value['value']} ({value['from']}{refused})"
+    if isinstance(value, dict) and value.keys() == {"unavailable"}:
+        return str(value["unavailable"])
     if isinstance(value, dict):
         return ", ".join(f"{key} {_text(key, each)}" for key, each in value.items())
     if isinstance(value, bool) or value is None:
@@ -164,9 +169,11 @@ def devices() -> dict[str, Any]:
 
 def _gpus(kind: Any) -> dict[str, Any]:
     if importlib.util.find_spec("cupy") is None:
-        return {kind.folder: "CuPy is not installed"}
+        return {kind.folder: {"unavailable": "CuPy is not installed"}}
     number = kind.module.count()
-    return {each.name: _gpu(each) for each in map(kind.module.device, range(number))} or {kind.folder: "no GPU"}
+    return {each.name: _gpu(each) for each in map(kind.module.device, range(number))} or {
+        kind.folder: {"unavailable": "no GPU"}
+    }
 
 
 def _gpu(device: Any) -> dict[str, Any]:
@@ -193,7 +200,11 @@ def _nvml(name: str) -> dict[str, Any]:
 
 def _rates(model: str) -> str:
     where = measured_rates.path(model)
-    return f"measured, in {where}" if where is not None and where.is_file() else "usual ones"
+    return (
+        f"measured, in {where}"
+        if where is not None and where.is_file()
+        else "usual ones: chunkflow calibrate measures them"
+    )
 
 
 def _parts() -> dict[str, Any]:
@@ -212,16 +223,18 @@ def codecs() -> list[str]:
 
 def configuration() -> dict[str, Any]:
     """Settings and where each comes from, and other variables of the environment."""
-    found = {"files": f"refused: {hidden(cf.config.unread)}"} if cf.config.unread else {}
+    found: dict[str, Any] = {"files": f"refused: {hidden(cf.config.unread)}"} if cf.config.unread else {}
     for name, (value, origin) in cf.config.sources().items():
-        refused = f"; refused: {cf.config.refused(name)}" if cf.config.refused(name) else ""
-        found[name] = hidden(f"{value} ({origin}{refused})")
+        plain = value if isinstance(value, bool | int | float | None) else hidden(str(value))
+        found[name] = {"value": plain, "from": hidden(str(origin))}
+        if refused := cf.config.refused(name):
+            found[name]["refused"] = hidden(str(refused))
     found |= dict.fromkeys(cf.config.unknown(), "no such setting, in a file")
     settings = {f"CHUNKFLOW_{name.upper()}" for name in found}
     for name, value in sorted(os.environ.items()):
         if name.startswith("CHUNKFLOW_") and name not in settings:
             wrong = "; no such setting: misspelt?" if name in cf.config.misspelt() else ""
-            found[name] = f"{hidden(value)} (environment{wrong})"
+            found[name] = {"value": hidden(value), "from": f"environment{wrong}"}
     return found
 
 

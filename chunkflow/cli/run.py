@@ -21,6 +21,7 @@ from chunkflow.cli.common import (
     add_decode,
     add_output,
     add_run,
+    byte_count,
     check_writable,
     command,
     described,
@@ -86,7 +87,9 @@ def add(commands: Commands) -> None:
     add_chunks(parser)
     add_run(parser)
     parser.add_argument("--workers", type=positive, metavar="N", help="show the tasks for so many workers of dask")
-    parser.add_argument("--partition", metavar="BYTES", help="bytes of a worker's task, as 64GB; with --workers")
+    parser.add_argument(
+        "--partition", type=byte_count, metavar="BYTES", help="bytes of a worker's task, as 64GB; with --workers"
+    )
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,6 +206,8 @@ def _expression(text: str, arrays: Sequence[Any]) -> Any:
         if also and _DOTTED.fullmatch(text):
             also = f": write {':'.join(text.rsplit('.', 1))} for the function of the module{also}"
         refuse(f"cannot evaluate {text!r}: {type(error).__name__}: {error}{also}")
+    if isinstance(found, str):
+        refuse(f"{text!r} is a text: write the expression without quotes of its own, as {found!r}")
     if callable(found) and not hasattr(found, "shape"):
         refuse(f"{text!r} is a function, and not called: write it with its arguments, as {text}()")
     return found

@@ -155,7 +155,8 @@ def shown(found: dict[str, Any]) -> list[str]:
         label = f"|x| {name}" if found["of"] == "abs" and name != "mean" else name
         lines.append(f"{label:<9}{_text(found[name])}")
     for name, label in (("nan", "NaN"), ("infinite", "infinite")):
-        share = f" ({found[name] / found['elements']:.2%})" if found[name] else ""
+        part = found[name] / max(found["elements"], 1)
+        share = "" if not found[name] else f" ({part:.2%})" if part >= 0.00005 else " (less than 0.01%)"
         lines.append(f"{label:<9}{found[name]}{share}")
     if found["missing_chunks"]:
         lines.append(f"missing  {found['missing_chunks']} chunks, which read as the fill value")

@@ -462,8 +462,9 @@ class Plan(Printed):
 
         counts, e = self.grid.counts, self.estimate
         block = " x ".join(map(str, self.block)) or "one element"
+        slots = "slot" if self.depth == 1 else "slots"
         lines = [
-            f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
+            f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} {slots}, {self.lanes} computing at once)",
             *([f"  first   {self.turns.together} tiles in turn"] if self.turns.together > 1 else []),
             *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
             *(line("read", s, self.slot_shape(i), self._where(i)) for i, s in enumerate(self.operands)),

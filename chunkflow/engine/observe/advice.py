@@ -257,8 +257,9 @@ def _one_decodes(run: Seen) -> Cause | None:
     spec = max(coded, key=lambda each: each.nbytes)
     return Cause(
         "one core decodes",
-        f"chunks of {spec.name} are decoded one after the other, while {_idle(run.cores - 1)}",
-        "smaller chunks let several be decoded at once; zstd, lz4 and blosc are decoded by chunkflow itself",
+        f"chunks of {spec.name} are decoded one after the other"
+        + ("" if _busy_elsewhere(run) else f", while {_idle(run.cores - 1)}"),
+        "smaller chunks let several be decoded at once",
     )
 
 

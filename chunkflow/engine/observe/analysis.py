@@ -144,7 +144,7 @@ class AnalyzedRun:
     def __str__(self) -> str:
         cold = f"; {format_bytes(self.cold)} of files were not in memory" if self.cold else ""
         took = f"took {self.seconds:.3g} s, predicted {self.predicted:.3g} s (bound by {self.bound_by})"
-        return f"{took}: {self.ratio:.2f} of it{cold}"
+        return f"{took}: {self.ratio:.2f} of the prediction{cold}"
 
 
 @dataclass(frozen=True)
