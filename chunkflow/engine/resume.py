@@ -22,7 +22,8 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import ReadError, ResumeError, UnsupportedError, WriteError
-from chunkflow.kernels.digest import digest, version_of, without_functions
+from chunkflow.kernels.dependencies import version_of
+from chunkflow.kernels.digest import digest, without_functions
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
@@ -74,6 +75,10 @@ def limit_of_left(resume: bool, targets: Sequence[Target], limit: int) -> int:
 
 
 _ARGUMENTS = "its arguments"
+_OF_FUNCTION = (
+    " (its code, or a value that it uses; where none was changed, one is another in each process: name= stands for the "
+    "function, from the first call on)"
+)
 _DIGEST = re.compile("[0-9a-f]{64}")
 """What stands for a function without a name: it tells people nothing."""
 
@@ -85,8 +90,9 @@ def call_of(
 
     `name` stands for the function, if there is one.
     """
-    function = {"the function": digest((kernel, nest))}
-    if name is not None:
+    if name is None:
+        function = {"the function": digest((kernel, nest))}
+    else:
         function = {"the function": name, _ARGUMENTS: digest(without_functions((kernel, nest)))}
     return {
         **versions(),
@@ -475,7 +481,7 @@ def _difference(what: str, known: Mapping[str, str], call: Mapping[str, str]) ->
         if then == now or (what == _ARGUMENTS and "none" in (then, now)):  # a function without a name has none apart
             return ""
         if _DIGEST.fullmatch(then) and _DIGEST.fullmatch(now):
-            return what
+            return what + (_OF_FUNCTION if "function" in what else "")
         return "{}: {} then, {} now".format(what, *(_DIGEST.sub("one without name=", value) for value in (then, now)))
     found = _array_difference(then, now)
     return f"{what}: {found}" if found else ""

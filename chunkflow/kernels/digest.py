@@ -1,29 +1,24 @@
 """What a computation is, as a digest that is the same in another process: of functions by their code, of data by value.
 
-A function of the user's is known by its code, its defaults, its attributes, what it closes over and the globals that it
-names; a class by all its attributes and its bases; a module by those of its attributes that any function met names, by
-the way that `mymodule.K` and `getattr(mymodule, "K")` need no reading of code. What is installed is known by its name
-and version, and a function that such a one has made also by what it closes over. Other objects are known by what pickle
-would store of them, of which nothing is loaded. Fields of dataclasses that hold for one process only have the metadata
-``fleeting``.
+A function of the user's is known by its code, its defaults, its attributes, what it closes over, and the globals, the
+imports and the variables of the environment that it names; a class by its attributes and its bases; a module by those
+of its attributes that any function met names. What is installed is known by its name and version, and a function that
+such a one has made also by what it closes over. Other objects are known by what pickle would store of them, of which
+nothing is loaded. What none of this tells is refused. Fields of dataclasses of ours that hold for one process only have
+the metadata ``fleeting``.
 """
 
 from __future__ import annotations
 
 import copyreg
 import dataclasses
-import dis
 import hashlib
-import importlib
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import Enum
 from fractions import Fraction
-from functools import cache, cached_property
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, resolve_name
-from pathlib import Path, PurePath
+from functools import cached_property, partial
+from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -39,6 +34,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from chunkflow.errors import ArgumentError
+from chunkflow.kernels import dependencies
+from chunkflow.kernels.dependencies import in_library, is_importable, is_installed, version_of
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, range, Fraction, EllipsisType, np.dtype, PurePath)
 
@@ -46,22 +43,21 @@ _PROTOCOL = 4
 """Of pickle: the first one in which every object says its class, its state and its items by one method."""
 
 _BOOKKEEPING = {
-    "__dict__",
-    "__weakref__",
-    "__doc__",
-    "__module__",
-    "__qualname__",
-    "__annotations__",
-    "__annotate__",
-} | {
-    *("__firstlineno__", "__static_attributes__", "__orig_bases__", "__abstractmethods__", "_abc_impl"),
-    *("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__annotate_func__", "__annotations_cache__"),
+    *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__"),
+    *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__", "_abc_impl"),
+    *("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__abstractmethods__", "__slotnames__"),
 }
 """Attributes of classes that Python or a decorator derives from the others, or that hold for one process only."""
 
 
-_PACKAGES = {"site-packages", "dist-packages"}
-"""Folders of installed libraries, as they are called in a user's home and by systems, too."""
+_STORED = {"zarr", "h5py", "netCDF4", "tensorstore", "dask"}
+"""Libraries whose arrays lie elsewhere: what is in them is no part of the object."""
+
+_LARGEST = 1 << 30
+"""Bytes of the largest labelled array that is known by its elements."""
+
+_BY_WORD = {"getattr", "vars", "__dict__", "attrgetter"}
+"""Names by which a function may ask for attributes that it does not name."""
 
 
 def digest(value: Any) -> str:
@@ -78,8 +74,11 @@ def digest(value: Any) -> str:
     (True, False)
     """
     walk = _Walk()
-    walk.add(value)
-    walk.finish()
+    try:
+        walk.add(value)
+        walk.finish()
+    except RecursionError:
+        _refuse(value)
     return walk.sha.hexdigest()
 
 
@@ -95,16 +94,33 @@ def without_functions(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [without_functions(part) for part in value]
     if isinstance(value, dict):
-        return {key: without_functions(part) for key, part in value.items()}
+        return {key: _argument(part) for key, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
         return [type(value), {name: without_functions(getattr(value, name)) for name in lasting}]
-    if callable(value) and not isinstance(value, np.ufunc | type | BuiltinFunctionType):
+    if isinstance(value, _CALLED) or (callable(value) and not is_installed(type(value))) or hasattr(value, "py_func"):
         return "a function"
+    return _known(value)
+
+
+def _argument(value: Any) -> Any:
+    """The same of what is given by name: an object that can be called is a value there, and has attributes."""
+    if isinstance(value, (*_CALLED, type)) or dataclasses.is_dataclass(value) or is_installed(type(value)):
+        return without_functions(value)
+    return _known(value)
+
+
+def _known(value: Any) -> Any:
+    """The digest of a value; of one that has none its class, and what is known of its attributes."""
     try:
         return digest(value)
     except ArgumentError:
-        return type(value).__qualname__
+        known = vars(value) if hasattr(value, "__dict__") and not is_installed(type(value)) else {}
+        return [type(value).__qualname__, {name: without_functions(part) for name, part in known.items()}]
+
+
+_CALLED = (FunctionType, MethodType, partial, np.vectorize)
+"""What a name stands for. Other objects of libraries that can be called, as a polynomial, are values."""
 
 
 class _Walk:
@@ -123,7 +139,7 @@ class _Walk:
         while used := [
             (module, name)
             for module in self._modules
-            for name in sorted(self._names & vars(module).keys())
+            for name in sorted(self._used(module))
             if (module.__name__, name) not in added
         ]:
             for module, name in used:
@@ -131,8 +147,13 @@ class _Walk:
                 self._say("attribute", module.__name__, name)
                 self.add(vars(module)[name])
 
+    def _used(self, module: ModuleType) -> set[str]:
+        known = vars(module).keys()
+        by_word = {name for name in known if not name.startswith("__")} if self._names & _BY_WORD else set[str]()
+        return (self._names | by_word | {"__getattr__"}) & known
+
     def add(self, value: Any) -> None:
-        if isinstance(value, _PLAIN) and _is_installed(type(value)):
+        if isinstance(value, _PLAIN) and is_installed(type(value)):
             self._say(type(value).__name__, repr(value))
             return
         if id(value) in self._met:
@@ -143,97 +164,120 @@ class _Walk:
         self._add(value)
 
     def _add(self, value: Any) -> None:
-        if (type(value) in (np.ndarray, np.memmap) or isinstance(value, np.generic)) and not value.dtype.hasobject:
+        kind = type(value)  # `isinstance` is deceived by proxies
+        if (kind in (np.ndarray, np.memmap) or isinstance(value, np.generic)) and not value.dtype.hasobject:
             array = np.ascontiguousarray(value)
-            self._say("array", type(value).__name__, array.dtype.str, str(np.shape(value)))
+            self._say("array", kind.__name__, repr(array.dtype), str(np.shape(value)))
             self.sha.update(array.reshape(-1).view(np.uint8).data)
-        elif type(value) in (tuple, list):
-            self._each(type(value).__name__, value)
-        elif type(value) in (dict, MappingProxyType):
-            self._each("mapping", (part for item in sorted(value.items(), key=repr) for part in item))
-        elif type(value) in (set, frozenset):
-            self._each("set", sorted(value, key=repr))
-        elif isinstance(value, Enum):
-            self._each("enum", (type(value), value.name))
-        elif isinstance(value, MethodType):
+        elif kind in (tuple, list):
+            self._each(kind.__name__, value)
+        elif kind in (dict, MappingProxyType):
+            self._each("mapping", (part for item in value.items() for part in item))
+        elif kind in (set, frozenset):
+            self._each("set", sorted(map(digest, value)))
+        elif issubclass(kind, Enum):
+            self._each("enum", (kind, value.name))
+        elif kind is MethodType:
             self._each("method", (value.__func__, value.__self__))
-        elif isinstance(value, CodeType):
-            self._names.update(_names(value))
-            self._each("code", (value.co_code, value.co_names, value.co_flags, value.co_consts))
-        elif isinstance(value, ModuleType):
+        elif kind is CodeType:
+            self._add_code(value)
+        elif issubclass(kind, ModuleType):
             self._add_module(value)
-        elif isinstance(value, np.ufunc):
-            self._add_ufunc(value)
-        elif isinstance(value, type):
+        elif kind is np.ufunc:
+            self._add_found(value, dependencies.name_in_library(value, anywhere=True))
+        elif issubclass(kind, type):
             self._add_class(value)
-        elif isinstance(value, FunctionType):
+        elif kind is FunctionType:
             self._add_function(value)
-        elif isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType | NoneType):
+        elif kind is BuiltinFunctionType and isinstance(value.__self__, ModuleType | NoneType):
             self._add_named(value)
-        elif isinstance(value, staticmethod | classmethod):
-            self._each(type(value).__name__, [value.__func__])
-        elif isinstance(value, property):
+        elif issubclass(kind, staticmethod | classmethod):
+            self._each(kind.__name__, [value.__func__])
+        elif issubclass(kind, property):
             self._each("property", (value.fget, value.fset, value.fdel))
-        elif isinstance(value, cached_property):
+        elif issubclass(kind, cached_property):
             self._each("cached property", [value.func])
-        elif dataclasses.is_dataclass(value):
+        elif kind.__module__.partition(".")[0] in _STORED:
+            _refuse(value, "; an array that is stored may be given to the call beside the other, as map(fn, x, y)")
+        elif dataclasses.is_dataclass(value) and is_installed(kind):
             lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
-            self._each("dataclass", (type(value), {name: getattr(value, name) for name in lasting}))
-        elif isinstance(value, np.vectorize):  # it keeps a compiled form once it was called
-            self._each("vectorize", (value.pyfunc, value.otypes, value.signature, value.excluded))
-        elif hasattr(value, "py_func"):  # compiled by numba, which gives each a random number
-            self._each("compiled", (type(value), value.py_func))
-        elif hasattr(value, "detach") and hasattr(value, "__array__"):  # of torch, which would say where it lies
-            self._each("tensor", (type(value), np.asarray(value.detach().cpu())))
-        elif _is_installed(value) and callable(value) and _is_importable(value):
-            self._add_named(value)
+            self._each("dataclass", (kind, {name: getattr(value, name) for name in lasting}))
         else:
-            self._add_object(value)
+            self._add_object(value, kind)
+
+    def _add_code(self, code: CodeType) -> None:
+        self._names.update(dependencies.names(code))
+        called = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames
+        kept = code.co_cellvars, code.co_freevars, code.co_exceptiontable
+        self._each("code", (code.co_code, code.co_names, code.co_consts, *called, *kept))
 
     def _add_named(self, value: Any) -> None:
         module = getattr(value, "__module__", None) or ""
-        self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        self._say("named", module, name, version_of(module), dependencies.compiled(module))
+
+    def _add_found(self, value: Any, name: str) -> None:
+        """Add what a library has under a name; refuse what none has, which may be made of any function."""
+        if not name:
+            _refuse(value)
+        self._say("found", type(value).__qualname__, name)
 
     def _add_module(self, module: ModuleType) -> None:
-        self._say("module", module.__name__, version_of(module.__name__))
-        if not _in_library(module.__name__):
+        self._say("module", module.__name__, version_of(module.__name__), dependencies.compiled(module.__name__))
+        if not in_library(module.__name__):
             self._modules.append(module)
 
     def _add_class(self, value: type) -> None:
         self._add_named(value)
-        if _is_installed(value):
+        if is_installed(value):
             return
         self._each("class", (type(value), *value.__bases__))
+        parts = {name: part for name, part in vars(value).items() if name not in _BOOKKEEPING}
         if issubclass(value, Enum):
-            parts: dict[str, Any] = {name: member.value for name, member in value.__members__.items()}
-            parts |= {name: part for name, part in vars(value).items() if isinstance(part, FunctionType)}
-        else:
-            parts = {name: part for name, part in vars(value).items() if name not in _BOOKKEEPING}
+            members = {name: member.value for name, member in value.__members__.items()}
+            own = {name: part for name, part in parts.items() if not name.startswith("_") or callable(part)}
+            parts = members | {name: part for name, part in own.items() if name not in members}
         self.add(parts)
 
-    def _add_ufunc(self, value: np.ufunc) -> None:
-        name = value.__name__
-        for module in (np, *list(sys.modules.values())):
-            if vars(module).get(name) is value and _in_library(module.__name__):
-                self._say("ufunc", module.__name__, name, version_of(module.__name__))
-                return
-        _refuse(value)  # it may be made of any function
-
     def _add_function(self, fn: FunctionType) -> None:
-        if not _is_installed(fn):
-            self._each(
-                "function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__, _cells(fn), _globals(fn), vars(fn))
-            )
-            self._each("imports", _imported(fn))
+        if in_library(str(fn.__globals__.get("__name__"))):  # whatever it says of itself: decorators copy names
+            self._add_named(fn)
+            names, self._names = self._names, set[str]()  # what it names is known by its version
+            self.add(fn.__code__)
+            self._names = names
+            if hasattr(fn, "registry") and hasattr(fn, "dispatch"):
+                self._each("dispatch", (part for item in fn.registry.items() for part in item))
+            elif fn.__closure__ and not (is_installed(fn) and is_importable(fn)):
+                self._each("of", (fn.__defaults__, fn.__kwdefaults__, _cells(fn)))
             return
-        self._add_named(fn)
-        self.sha.update(fn.__code__.co_code)
-        if fn.__closure__ and not _is_importable(fn):
-            self._each("of", (fn.__code__, fn.__defaults__, fn.__kwdefaults__, _cells(fn)))
+        if called := dependencies.unnamed_use(fn):
+            _refuse(fn, f", as it calls {called}")
+        self._each("function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__, vars(fn), _cells(fn)))
+        uses = dependencies.used_globals(fn), dependencies.imported(fn), dependencies.used_environment(fn)
+        self._each("uses", uses)
 
-    def _add_object(self, value: Any) -> None:
-        """Add an object by its class, its state and its items, as pickle would."""
-        reduce = copyreg.dispatch_table.get(type(value))
+    def _add_object(self, value: Any, kind: type) -> None:
+        """Add an object by its class, its state and its items, as pickle would; some by what matters of it alone."""
+        if kind is np.vectorize:  # it keeps a compiled form once it was called
+            self._each("vectorize", (value.pyfunc, value.otypes, value.signature, value.excluded))
+        elif hasattr(value, "py_func"):  # compiled by numba, which gives each a random number
+            makers = value, getattr(value, "_dispatcher", None), getattr(value, "gufunc_builder", None)
+            self._each("compiled", (kind, value.py_func, *(getattr(each, "targetoptions", None) for each in makers)))
+        elif hasattr(value, "detach") and hasattr(value, "__array__"):  # of torch, which would say where it lies
+            self._each("tensor", (kind, np.asarray(value.detach().cpu())))
+        elif kind.__module__.startswith("xarray.") and hasattr(value, "to_dict"):
+            if value.nbytes > _LARGEST or getattr(value, "chunks", None):
+                _refuse(value, "; an array that is stored may be given to the call beside the other, as map(fn, x, y)")
+            self._each("labelled", (kind, value.to_dict(data="array")))
+        elif callable(value) and is_installed(value) and is_importable(value):
+            self._add_named(value)
+        elif is_installed(kind) and (callable(value) or kind is np.random.RandomState) and _of_library(value):
+            self._add_found(value, _of_library(value))
+        else:
+            self._add_state(value, kind)
+
+    def _add_state(self, value: Any, kind: type) -> None:
+        reduce = copyreg.dispatch_table.get(kind)
         try:
             found = value.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(value)
         except Exception:  # whatever a class raises that is not to be pickled
@@ -241,12 +285,13 @@ class _Walk:
         if isinstance(found, tuple):
             make, arguments, *rest = found
             items = [None if part is None else list(part) for part in rest[1:]]  # of a list's, and of a mapping's kind
-            self._each("object", (make, arguments, *rest[:1], *items))
-            return
-        wrapped = getattr(value, "__wrapped__", None)
-        if wrapped is None:
+            self._each("object", (make, arguments, *(_lasting(kind, part) for part in rest[:1]), *items))
+        elif kind.__name__ == "_lru_cache_wrapper":
+            self._each("cached", (kind, value.__wrapped__))
+        elif isinstance(found, str) and getattr(sys.modules.get(value.__module__), found, None) is value:
+            self._say("global", value.__module__, found)
+        else:
             _refuse(value)
-        self._each("wrapped", (type(value), wrapped))
 
     def _each(self, kind: str, parts: Iterable[Any]) -> None:
         self._say(kind)
@@ -260,9 +305,13 @@ class _Walk:
             self.sha.update(b"%d:%b" % (len(encoded), encoded))
 
 
-def _refuse(value: Any) -> NoReturn:
+def _refuse(value: Any, why: str = "") -> NoReturn:
+    try:
+        said = repr(value)
+    except Exception:  # of the user's class
+        said = f"an object of {type(value).__qualname__}"
     raise ArgumentError(
-        f"resume=True: whether {value!r} is the same in another process cannot be told: give name=, a name that "
+        f"resume=True: whether {said} is the same in another process cannot be told{why}: give name=, a name that "
         "stands for the function, and change it with the function"
     )
 
@@ -278,99 +327,13 @@ def _cells(fn: FunctionType) -> list[Any]:
     return found
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of its inner ones."""
-    yield code
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _codes(part)
+def _lasting(kind: type, state: Any) -> Any:
+    """The state of an object without what its class computes again, and keeps."""
+    kept = {name for base in kind.__mro__ for name, part in vars(base).items() if isinstance(part, cached_property)}
+    if not kept or type(state) is not dict:
+        return state
+    return {name: part for name, part in state.items() if name not in kept} or None
 
 
-def _names(code: CodeType) -> set[str]:
-    """Globals, attributes and imported things that code names, and its words, by one of which it may ask for them."""
-    return {*code.co_names, *(part for part in code.co_consts if isinstance(part, str) and part.isidentifier())}
-
-
-def _globals(fn: FunctionType) -> dict[str, Any]:
-    """The globals that a function names, inner functions included."""
-    names = {name for code in _codes(fn.__code__) for name in code.co_names}
-    return {name: fn.__globals__[name] for name in names if name in fn.__globals__}
-
-
-def _imported(fn: FunctionType) -> list[ModuleType | str]:
-    """The modules that a function imports when it runs. Those of the user are imported for that."""
-    found: list[ModuleType | str] = []
-    for code in _codes(fn.__code__):
-        steps = list(dis.get_instructions(code))
-        for level, parts, step in zip(steps, steps[1:], steps[2:], strict=False):
-            if step.opname == "IMPORT_NAME":  # the two constants before it are its other operands
-                said = "." * int(level.argval or 0) + step.argval
-                try:
-                    found += _modules(resolve_name(said, fn.__globals__.get("__package__")), parts.argval or ())
-                except Exception:  # the function's own import says why, if it comes to that
-                    found.append(said)
-    return found
-
-
-def _modules(name: str, parts: Iterable[str]) -> Iterator[ModuleType | str]:
-    """A module, and those of its parts that are modules, too. What is installed is known by its version."""
-    if _in_library(name):
-        yield f"{name} {version_of(name)}"
-        return
-    module = importlib.import_module(name)
-    yield module
-    for part in parts if hasattr(module, "__path__") else ():
-        if not hasattr(module, part) and _found(f"{name}.{part}"):
-            yield importlib.import_module(f"{name}.{part}")
-
-
-def _is_importable(fn: FunctionType) -> bool:
-    """Whether a function is the one that its module has under its name, and none that another one has made."""
-    found: Any = sys.modules.get(fn.__module__)
-    for name in fn.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is fn
-
-
-def _is_installed(value: Any) -> bool:
-    """Whether something is defined in an installed library or in Python's own, and has a name there."""
-    module = getattr(value, "__module__", None)
-    name = getattr(value, "__qualname__", "<")
-    return isinstance(module, str) and "<" not in name and _in_library(module)
-
-
-@cache
-def _in_library(module: str) -> bool:
-    top = module.partition(".")[0]
-    if top in {"chunkflow", "builtins"}:
-        return True
-    loaded = sys.modules.get(module)
-    file = getattr(loaded, "__file__", None) if loaded else getattr(_found(top), "origin", None)
-    if file is None or file in {"built-in", "frozen"}:
-        return top in sys.stdlib_module_names
-    installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return not _PACKAGES.isdisjoint(Path(file).parts) or any(Path(file).is_relative_to(path) for path in installed)
-
-
-def _found(module: str) -> ModuleSpec | None:
-    try:
-        return find_spec(module)
-    except ValueError:  # of one that has no specification, as that of a notebook
-        return None
-
-
-@cache
-def version_of(module: str) -> str:
-    """Version of the library that a module is of; Python's for its own."""
-    top = module.partition(".")[0]
-    if top in sys.stdlib_module_names or not top:
-        return sys.version
-    found = getattr(sys.modules.get(top), "__version__", None)
-    if found is not None:
-        return str(found)
-    from importlib import metadata  # not at the top: it takes as long as a tenth of this library
-
-    try:
-        return metadata.version(top)
-    except metadata.PackageNotFoundError:
-        return ""
+def _of_library(value: Any) -> str:
+    return dependencies.name_in_library(value)

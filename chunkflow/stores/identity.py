@@ -109,7 +109,7 @@ class Identity:
         """Raise a `ReadError` if a chunk in a file of its own was changed, added or removed since."""
         for place in (place for place, known in self.places.items() if known.keys() == {"inode"}):
             since = self.taken + (SLACK if _is_served(place) else 0)
-            for folder, _, names in os.walk(place):
+            for folder, names in _folders(place):
                 for path in (folder, *(os.path.join(folder, name) for name in names)):
                     changed = file_facts(path, ["changed"]).get("changed", 0)
                     if isinstance(changed, int) and changed > since:
@@ -148,6 +148,18 @@ class Identity:
             f"{place} ({', '.join(f'{name} {_told(name, value)}' for name, value in known.items()) or 'unknown'})"
             for place, known in self.places.items()
         )
+
+
+def _folders(path: str) -> Iterator[tuple[str, list[str]]]:
+    """All folders below one, with the names of their files. Links are followed, and none twice."""
+    met = set[tuple[int, int]]()
+    for folder, inner, names in os.walk(path, followlinks=True):
+        found = os.stat(folder)
+        if (found.st_dev, found.st_ino) in met:
+            inner.clear()
+            continue
+        met.add((found.st_dev, found.st_ino))
+        yield folder, names
 
 
 def _difference(place: str, was: Facts, now: Facts | None) -> str:

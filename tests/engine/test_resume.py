@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,6 +136,66 @@ def test_what_differs_in_an_array_is_said_in_words(folder: Path) -> None:
     os.replace(folder / "y.npy", folder / "x.npy")
     with pytest.raises(ResumeError, match=r"x\.npy is another file \(\d+, not \d+\)"):
         cf.map(Stopping(), folder / "x.npy", out=folder / "o.npy", resume=True, name="negative", **CPU)
+
+
+def test_chunks_behind_links_are_looked_at(folder: Path) -> None:
+    array = _chunked(folder)
+    (folder / "elsewhere").mkdir()
+    os.replace(folder / "x.zarr" / "c", folder / "elsewhere" / "c")
+    (folder / "x.zarr" / "c").symlink_to(folder / "elsewhere" / "c")
+    call: dict[str, Any] = {"out": folder / "o.npy", "resume": True, "name": "negative", **CPU}
+    with pytest.raises(StoppedError):
+        cf.map(Stopping(30), folder / "x.zarr", **call)
+    array[3 * STEP] = 7
+    with pytest.raises(ReadError, match=r"was changed at .* since the run began"):
+        cf.map(Stopping(), folder / "x.zarr", **call)
+
+
+def test_a_virtual_dataset_is_known_by_the_files_that_hold_it(folder: Path) -> None:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["x"] = X
+    layout = h5py.VirtualLayout(X.shape, X.dtype)
+    layout[...] = h5py.VirtualSource("a.h5", "x", X.shape)
+    with h5py.File(folder / "v.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+    call: dict[str, Any] = {"out": folder / "o.npy", "resume": True, "name": "negative", **CPU}
+    with h5py.File(folder / "v.h5") as file, pytest.raises(StoppedError):
+        cf.map(Stopping(30), file["x"], **call)
+    with h5py.File(folder / "a.h5", "r+") as file:
+        file["x"][0] = 7
+    with h5py.File(folder / "v.h5") as file, pytest.raises(ResumeError, match=r"a\.h5 was modified"):
+        cf.map(Stopping(), file["x"], **call)
+
+
+def test_a_name_stands_for_a_function_of_which_nothing_can_be_told(folder: Path) -> None:
+    lock, call = threading.Lock(), {"out": folder / "o.npy", "resume": True, **CPU}
+
+    def made(at: int) -> Any:
+        stopping = Stopping(at)
+
+        def fn(block: np.ndarray, gain: Any = None) -> np.ndarray:
+            with lock:
+                return stopping(block) * gain.value
+
+        return fn
+
+    with pytest.raises(ArgumentError, match=r"lock object .* give name="):
+        cf.map(made(-1), folder / "x.npy", gain=Gain(2), **call)
+    with pytest.raises(StoppedError):
+        cf.map(made(30), folder / "x.npy", gain=Gain(2), name="it", **call)
+    with pytest.raises(ResumeError, match="its arguments"):
+        cf.map(made(-1), folder / "x.npy", gain=Gain(3), name="it", **call)
+    np.testing.assert_array_equal(cf.map(made(-1), folder / "x.npy", gain=Gain(2), name="it", **call), X * 2)
+
+
+class Gain:
+    """A value that can be called, and has a part of which nothing can be told."""
+
+    def __init__(self, value: int) -> None:
+        self.value, self.lock = np.float32(value), threading.Lock()
+
+    def __call__(self) -> None:
+        raise NotImplementedError
 
 
 def test_permissions_and_links_may_change(folder: Path) -> None:
@@ -323,7 +384,7 @@ def test_what_cannot_be_gone_on_with_is_refused_at_once(folder: Path) -> None:
             "if it names the function, give resume=True, name='smooth'",
         ),
         ({"resume": 1}, ArgumentTypeError, "resume=1 must be True or False"),
-        ({"name": "smooth"}, ArgumentError, "name='smooth' .* give resume=True"),
+        ({"name": "smooth"}, ArgumentError, "name='smooth' .* give both"),
         ({"resume": True, "name": 7}, ArgumentTypeError, "name=7 must be a text"),
         ({"resume": True, "name": ""}, ArgumentTypeError, "name='' must be a text"),
     ],
@@ -725,7 +786,8 @@ def test_after_an_interrupt_no_block_is_computed_again(kind: str, trials: int, f
     whole.mkdir()
     np.save(whole / "x.npy", np.load(folder / "x.npy"))
     close(KINDS[kind](whole))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "INTERRUPTED_CALL": "8"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    (folder / "interrupt.8").touch()
     command = [sys.executable, "-m", "engine.resume_calls", kind, str(folder)]
     child = subprocess.run(command, env=environment, check=False, timeout=60, capture_output=True, text=True)
     kept = r"(\d+) of (\d+) blocks(?: of this pass)? are kept, and the same call goes on with them"

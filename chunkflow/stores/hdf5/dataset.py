@@ -158,12 +158,23 @@ def _guard(dataset: Any, facts: Facts, made: Guard | None) -> Guard | None:
     """Guard of a dataset's file, as `made` before that was opened, or now if it is the user's own."""
     if facts.path is None:
         return None
-    guard = made or Guard.of_files(facts.name, facts.path)
+    paths = [facts.path, *(_other_files(dataset, facts.path) if facts.elsewhere else ())]
+    guard = made if made and len(paths) == 1 else Guard.of_files(facts.name, *paths)
     file = dataset.file
     if file.mode != "r" or file.swmr_mode:  # this process writes to it, or a single writer that HDF5 knows of
         guard = Guard.of_files(facts.name, facts.path)
         guard.release()
     return guard
+
+
+def _other_files(dataset: Any, path: str) -> list[str]:
+    """The files in which the elements of a virtual dataset lie, or of one in external storage, as far as they exist."""
+    if dataset.is_virtual:
+        names = [source.file_name for source in dataset.virtual_sources()]
+    else:
+        names = [name for name, _, _ in dataset.external or ()]
+    found = (os.path.join(os.path.dirname(path), os.fsdecode(name)) for name in names if name != ".")
+    return [each for each in dict.fromkeys(found) if os.path.exists(each)]
 
 
 class _Handle:
