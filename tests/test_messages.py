@@ -130,7 +130,9 @@ def test_a_refusal_names_what_was_given_and_the_way_out(what: str, folder: Path)
 
 
 def test_a_device_that_a_setting_names_is_said_to_be_of_the_setting(folder: Path) -> None:
-    with cf.config.set(device="gpu"), pytest.raises(cf.errors.DeviceError, match=r"'gpu' \(the setting `device`"):
+    with pytest.raises(cf.errors.ArgumentError, match=r"device='gpu' \(given to set\(\)\): it must be 'auto'"):
+        cf.config.set(device="gpu")
+    with cf.config.set(device="cuda:99"), pytest.raises(cf.errors.DeviceError, match="the setting `device`"):
         cf.sum("a.npy")
     with pytest.raises(cf.errors.DeviceError, match="unknown device 'gpu': use"):
         cf.sum("a.npy", device="gpu")
@@ -230,7 +232,7 @@ def fails_at_the_end(block: Any, block_id: tuple[int, ...] = ()) -> Any:
     ("named", "said"),
     [
         ({"name": "mine"}, "differs in the function: mine then, one without name= now. Make the same call"),
-        ({}, "differs in the function. Make the same call"),
+        ({}, "differs in the function (its code, or a value that it uses;"),
     ],
 )
 def test_no_digests_are_shown_of_calls_that_differ(named: dict[str, str], said: str, folder: Path) -> None:
@@ -244,6 +246,7 @@ def test_no_digests_are_shown_of_calls_that_differ(named: dict[str, str], said: 
 
 
 ELSEWHERE = """
+chunkflow.cli.common: argparse.ArgumentTypeError(f'{error}')
     chunkflow.core.config: ArgumentError(self._unread)
     chunkflow.api.adapters: MemoryError(str(error))
     chunkflow.api.lazy.handlers: self.refusal(name)

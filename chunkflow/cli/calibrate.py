@@ -23,7 +23,7 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.reductions import sums
-from chunkflow.cli.common import Commands, add_device, command, refuse
+from chunkflow.cli.common import Commands, add_device, byte_count, command, refuse
 from chunkflow.core.machine import Machine
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices import measured_rates, resolve
@@ -99,7 +99,7 @@ class ScratchFiles:
         if free < needed:
             raise ArgumentError(
                 f"{self.folder} has {format_bytes(free)} left, and files of {format_bytes(needed)} are written there "
-                "for a while: name another directory with --dir, or a smaller --size"
+                "for a while: name another directory with --dir"
             )
 
     def create(self, options: dict[str, Any]) -> float:
@@ -188,9 +188,17 @@ def add(commands: Commands) -> None:
     """Add the command."""
     parser = command(commands, "calibrate", calibrate, "measure this machine's rates and keep them for later plans")
     add_device(parser)
-    parser.add_argument("--size", default="1GB", help="bytes of the arrays it measures with (default: 1GB)")
+    told = "bytes of the arrays it measures with, 64MiB at least (default: 1GB)"
+    parser.add_argument("--size", type=_size, default="1GB", help=told)
     parser.add_argument("--dir", type=Path, help="a directory of the disk to measure (default: for temporary files)")
     parser.add_argument("--forget", action="store_true", help="go back to the usual rates")
+
+
+def _size(text: str) -> str:
+    """Bytes of arrays that are large enough to be measured."""
+    if parse_bytes(byte_count(text)) < LARGE:
+        raise argparse.ArgumentTypeError(f"{text!r} is too little to measure rates with: give 64MiB or more")
+    return text
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -204,6 +212,7 @@ def calibrate(options: argparse.Namespace) -> int:
         refuse(f"{measured_rates.VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
     before = found.machine
     result = tuned(found, parse_bytes(options.size), options.dir)
+    print("bytes per second, seconds of what is not moved, and bytes of pieces:")
     for name in (*measured_rates.RATES, *measured_rates.SECONDS, *measured_rates.SIZES):
         if not getattr(result.machine, name):
             continue  # it has none of its own, and counts as another

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import chunkflow as cf
+from chunkflow.core.settings import setting
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import (
     ArgumentError,
@@ -47,7 +48,7 @@ Commands = Any
 
 
 _TRUE = re.compile(r"\b(overwrite|resume)=True")
-_VALUE = re.compile(r"\b(budget|device)='?+([\w:%.]*+)'?+(?! \()")
+_VALUE = re.compile(r"\b(budget|device)='?+([-\w:%.]*+)'?+(?! \()")
 """Keywords of Python's, as messages have them, which are options here; a setting has its origin behind it."""
 
 _FORMAT = re.compile(r"or give its format, as chunkflow\.NewArray\(path, format='zarr'\)")
@@ -206,7 +207,17 @@ def run_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def output_options(options: argparse.Namespace) -> dict[str, Any]:
     """Keywords of a run that writes, for the library's functions."""
-    return {**run_options(options), "overwrite": options.overwrite, "resume": options.resume, "progress": True}
+    return {
+        **run_options(options),
+        "overwrite": options.overwrite,
+        "resume": options.resume,
+        "progress": shows_progress(),
+    }
+
+
+def shows_progress() -> bool | str:
+    """Whether a bar is drawn: at a terminal, unless a setting says otherwise."""
+    return True if cf.config.sources()["progress"][1] == "default" else setting("progress")
 
 
 def add_chunks(parser: argparse.ArgumentParser, **options: Any) -> None:
@@ -251,7 +262,7 @@ def byte_count(text: str) -> str:
     try:
         parse_bytes(text, whole=1 << 30)
     except cf.ChunkflowError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(f"{error}") from None
     return text
 
 

@@ -61,6 +61,19 @@ def run(options: argparse.Namespace) -> int:
 Parsers = dict[str, argparse.ArgumentParser]
 
 
+VALUES = {
+    "device": ("auto", "cpu", "cuda"),
+    "boundary": ("none", "nearest", "reflect", "mirror", "periodic"),
+    "compressor": ("zstd", "blosc", "lz4", "gzip", "none"),
+}
+"""Values of options that take others, too."""
+
+
+def choices_of(action: argparse.Action) -> list[str]:
+    """Values that a shell offers for an option."""
+    return list(map(str, action.choices if action.choices is not None else VALUES.get(action.dest, ())))
+
+
 def bash(parsers: Parsers) -> str:
     """Script for bash."""
     values, options = [], []
@@ -68,10 +81,10 @@ def bash(parsers: Parsers) -> str:
         flags = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
         options.append(f'                {name}) words="{" ".join(flags)}" ;;')
         for action in parser._actions:
-            if action.choices is not None:
+            if choices_of(action):
                 before = action.option_strings or [name]
                 patterns = "|".join(f'"{name} {each}"' for each in before)
-                values.append(f'            {patterns}) words="{" ".join(map(str, action.choices))}" ;;')
+                values.append(f'            {patterns}) words="{" ".join(choices_of(action))}" ;;')
     names = {"commands": " ".join(parsers), "program": " ".join(PROGRAM)}
     return BASH.format(**names, values="\n".join(values), options="\n".join(options))
 
@@ -92,13 +105,13 @@ def fish(parsers: Parsers) -> str:
         lines.append(f"complete -c chunkflow -n __fish_use_subcommand -f -a {name} -d {about}")
         for action in parser._actions:
             line = f"complete -c chunkflow -n '__fish_seen_subcommand_from {name}'"
-            given = f" -x -a '{' '.join(map(str, action.choices))}'" if action.choices is not None else ""
+            given = f" -x -a '{' '.join(values)}'" if (values := choices_of(action)) else ""
             takes = given or (" -r" if action.nargs != 0 else "")
             told = f" -d {shlex.quote((action.help or '').replace('%%', '%'))}"
             flags = [flag.removeprefix("--") for flag in action.option_strings if flag.startswith("--")]
             lines += [f"{line} -l {flag}{takes}{told}" for flag in flags]
             if given and not action.option_strings:
-                lines.append(f"{line} -f -a '{' '.join(map(str, action.choices or ()))}'")
+                lines.append(f"{line} -f -a '{' '.join(values)}'")
     return "\n".join(lines) + "\n"
 
 

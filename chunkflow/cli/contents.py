@@ -25,13 +25,24 @@ from chunkflow.stores.times import Counts
 
 def show(files: Sequence[str], *, as_json: bool) -> int:
     """Print the arrays of some files."""
+    found: list[dict[str, Any]] = []
+    failed = False
+    for file in files:
+        try:
+            for about, line in contents(file):
+                found.append(about)
+                if not as_json:
+                    print(line, flush=True)
+        except ChunkflowError as error:
+            if len(files) == 1:
+                raise
+            failed = True
+            found.append({"path": hidden(file), "error": hidden(str(error))})
+            if not as_json:
+                print(f"{hidden(file)}: {hidden(str(error))}", flush=True)
     if as_json:
-        print(json.dumps([about for file in files for about, _ in contents(file)], indent=1))
-    else:
-        for file in files:
-            for _, line in contents(file):
-                print(line, flush=True)
-    return 0
+        print(json.dumps(found, indent=1))
+    return 2 if failed else 0
 
 
 def contents(file: str) -> Iterator[tuple[dict[str, Any], str]]:

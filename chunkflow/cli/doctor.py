@@ -61,6 +61,7 @@ EXTRAS = {
     "xarray": ("xarray", "labelled arrays"),
     "distributed": ("dask", "clusters"),
     "matplotlib": ("plot", "pictures of runs"),
+    "tifffile": ("tiff", "TIFF files"),
 }
 """For each package the extra that installs it, and what it is for."""
 
@@ -170,7 +171,8 @@ def _compiled(folder: Path) -> Iterator[Finding]:
         mend = (
             "unset CHUNKFLOW_COMPILED"
             if off
-            else "install a C compiler, and chunkflow again: pip install --force-reinstall ..."
+            else "install a C compiler, and chunkflow again: pip install --force-reinstall --no-deps --no-binary "
+            "chunkflow-stream chunkflow-stream"
         )
         yield Finding("compiled loops", "turned off" if off else "not built", MISSING, mend)
         return
@@ -203,7 +205,8 @@ def _codecs() -> Iterator[Finding]:
     known: Any = importlib.import_module("chunkflow.stores.codecs.registry").ZARR_2
     numcodecs: Any = importlib.import_module("numcodecs")
     numbers = (np.random.default_rng(0).integers(0, 1000, CHUNK // 4) / 8).astype("f4")
-    slow = "slow by nature; other codecs are faster: chunkflow convert SRC DST --compressor zstd"
+    slow = "gzip is slow by nature; other codecs are faster: chunkflow convert SRC DST --compressor zstd"
+    busy = "other processes may use the cores (see top), or the container has a limit: see cpu.max"
     fast = 'pip install "chunkflow-stream[fast]" decodes it twice as fast'
     deflate = importlib.import_module("chunkflow.stores.codecs.deflate").package("deflate")
     with ThreadPoolExecutor(cores()) as threads:
@@ -219,9 +222,9 @@ def _codecs() -> Iterator[Finding]:
             one = 8 * CHUNK / fastest(partial(decode, outs[0]), 2)
             every = 8 * CHUNK * cores() / fastest(partial(_all, threads, decode, outs), 2)
             about = f" by one core, {every / 1e9:.3g} GB/s by {cores()}"
-            mend = fast if name == "gzip" and deflate is None else slow
+            mend = busy if name != "gzip" else fast if deflate is None else slow
             yield rated(f"{name} decoded", one, LEAST_DECODE, mend, about)
-    figure = f"{cores()} decode {every / one:.2g} times as fast as one"
+    figure = f"{cores()} cores decode {every / one:.2f} times what one does"
     if every > LEAST_SHARE * cores() * one:
         yield Finding("cores", figure)
     else:

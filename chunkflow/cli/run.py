@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import os
 import re
@@ -30,6 +31,7 @@ from chunkflow.cli.common import (
     positive,
     refuse,
     run_options,
+    shows_progress,
 )
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import DEFAULT
@@ -112,6 +114,9 @@ def run(options: argparse.Namespace) -> int:
         check_writable(options.trace, "--trace")
         if not options.trace.lower().endswith((".json", ".html")):
             refuse(f"--trace {options.trace} must end in .json, for a trace, or in .html, for a page")
+    unused = [f"--{name}" for name in ("overwrite", "resume", "chunks") if getattr(options, name)]
+    if options.out == "-" and unused:
+        refuse(f"{unused[0]} is of an output in a file, and OUT is -, which prints the result: name a file")
     with cf.Profile() as profile:
         result = evaluated(options)
         if options.out == "-":
@@ -209,7 +214,13 @@ def _expression(text: str, arrays: Sequence[Any]) -> Any:
     if isinstance(found, str):
         refuse(f"{text!r} is a text: write the expression without quotes of its own, as {found!r}")
     if callable(found) and not hasattr(found, "shape"):
-        refuse(f"{text!r} is a function, and not called: write it with its arguments, as {text}()")
+        alone = text.partition(":")[2].strip() if text.startswith("lambda") else ""
+        way = f"its expression alone, as {alone}" if alone else f"it with its arguments, as {text}()"
+        refuse(f"{text!r} is a function, and not called: write {way}")
+    named = {node.id for node in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(node, ast.Name)}
+    for name in list(names)[: len(arrays)]:
+        if name not in named and not (name == "a" and "x" in named):
+            refuse(f"input {name} is not in the expression {text!r}: leave it out, or name it")
     return found
 
 
@@ -245,7 +256,7 @@ def _printed(result: Any, options: argparse.Namespace) -> str:
     for each in several:
         if np.size(each) > MOST_PRINTED:
             refuse(f"the result has the shape {each.shape}, which is too much to print: name a file as OUT")
-    done = cf.compute(*several, progress=True, **run_options(options))
+    done = cf.compute(*several, progress=shows_progress(), **run_options(options))
     return "\n".join(map(str, done if len(several) > 1 else [done]))
 
 

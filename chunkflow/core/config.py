@@ -12,6 +12,7 @@ from typing import Any
 import donfig
 from donfig.config_obj import collect_yaml
 
+from chunkflow.core.markup import preformatted
 from chunkflow.core.settings import SETTINGS, VARIABLES, checked
 from chunkflow.errors import ArgumentError
 from chunkflow.system.users_line import users_line
@@ -40,6 +41,12 @@ class Config(donfig.Config):  # type: ignore[misc]
     >>> cf.config.get("array_limit")
     '1GB'
     """
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<20} {value!s:<12} {origin}" for name, (value, origin) in self.sources().items())
+
+    def _repr_html_(self) -> str:
+        return preformatted(repr(self))
 
     def set(self, arg: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
         """Set some, for good or inside a ``with`` block; in all threads.
@@ -129,8 +136,8 @@ class Config(donfig.Config):  # type: ignore[misc]
             for path in map(Path, () if self._unread else self.paths):
                 for file in sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]:
                     for content in collect_yaml([str(file)]):
-                        if name in content:
-                            origin, of_it = str(file), content[name]
+                        if (said := {key.replace("-", "_"): each for key, each in content.items()}) and name in said:
+                            origin, of_it = str(file), said[name]
             environment = self.collect(paths=[])
             if name in environment:
                 origin, of_it = f"{PREFIX}{name.upper()} in the environment", environment[name]
@@ -150,7 +157,7 @@ class Config(donfig.Config):  # type: ignore[misc]
     def unknown(self) -> list[str]:
         """Names in files that are no settings: they are likely misspelt."""
         found = {name for content in collect_yaml([] if self._unread else self.paths) for name in content}
-        return sorted(found - set(SETTINGS))
+        return sorted(name for name in found if name.replace("-", "_") not in SETTINGS)
 
 
 def _close(name: str) -> list[str]:

@@ -26,7 +26,7 @@ def bullets(lines: Sequence[str]) -> str:
 
 def preformatted(lines: str) -> str:
     """Text whose spaces and line ends stay."""
-    return f"<pre>{text(lines)}</pre>"
+    return f'<pre style="overflow-x: auto">{text(lines)}</pre>'
 
 
 class Printed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,18 +22,24 @@ class Setting(NamedTuple):
     checked: Callable[[Any], Any]
 
 
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None, "null": None}
+
+
 def _budget(value: Any) -> Any:
     parse_bytes(value, whole=1 << 62)
     return value
 
 
 def _device(value: Any) -> Any:
-    if isinstance(value, str | int) and not isinstance(value, bool):
+    if isinstance(value, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?|\d+", value):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise ArgumentError("it must be 'auto', 'cpu', 'cuda', 'cuda:1' or an ordinal")
 
 
 def _number(value: Any) -> int | None:
+    value = _plain(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
     raise ArgumentError("it must be a whole number, at least 1, or None")
@@ -43,17 +50,23 @@ def _bytes(value: Any) -> int:
 
 
 def _bytes_or_none(value: Any) -> int | None:
-    return None if value is None else parse_bytes(value)
+    return None if _plain(value) is None else parse_bytes(value)
+
+
+def _plain(value: Any) -> Any:
+    """What a text of the environment stands for, in YAML's words; other values as they are."""
+    return _WORDS.get(value.lower(), value) if isinstance(value, str) else value
 
 
 def _switch(value: Any) -> bool:
+    value = _plain(value)
     if isinstance(value, bool) or value in (0, 1):
         return bool(value)
     raise ArgumentError("it must be True or False")
 
 
 def _switch_or_none(value: Any) -> bool | None:
-    return None if value is None else _switch(value)
+    return None if _plain(value) is None else _switch(value)
 
 
 def _progress(value: Any) -> Any:
@@ -61,7 +74,7 @@ def _progress(value: Any) -> Any:
 
 
 def _folder(value: Any) -> str | None:
-    if value is None:
+    if _plain(value) is None:
         return None
     if isinstance(value, str | os.PathLike) and Path(value).is_dir():
         return os.fspath(value)

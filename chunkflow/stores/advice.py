@@ -26,7 +26,6 @@ class Reader(NamedTuple):
 
 
 READERS = (
-    Reader("a .npy file of another name", "np.load({path}, mmap_mode='r')", (), (b"\x93NUMPY",)),
     Reader(
         "a TIFF file",
         "tifffile.memmap({path}, mode='r'), or of zarr.open(tifffile.imread({path}, aszarr=True), mode='r') if it is "

@@ -21,6 +21,9 @@ HDF5 = (".h5", ".hdf5", ".hdf", ".nc")
 TIFF = (".tif", ".tiff", ".btf")
 """How paths of TIFF files end."""
 
+_NPY = b"\x93NUMPY"
+"""How ``.npy`` files begin."""
+
 NETCDF3 = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """How netCDF files of version 3 begin."""
 
@@ -81,6 +84,17 @@ def format_beside_zarr(path: str) -> str:
     """
     low = path.lower()
     return "TIFF" if low.endswith(TIFF) else "HDF5" if hdf5_named(path) else ".npy" if low.endswith(".npy") else ""
+
+
+def is_npy(path: str) -> bool:
+    """Whether there is a file that is named as ``.npy`` files are, or begins as they do."""
+    if not os.path.isfile(path):
+        return False
+    if path.endswith(".npy"):
+        return True
+    with suppress(OSError), open(open_regular(path), "rb") as file:
+        return file.read(len(_NPY)) == _NPY
+    return False
 
 
 def tiff_files(path: str) -> list[str]:

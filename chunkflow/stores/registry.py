@@ -23,7 +23,7 @@ from chunkflow.stores.cf import warn_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
-from chunkflow.stores.paths import TIFF, absolute, hdf5_named, hdf5_parts, netcdf3_parts, tiff_files
+from chunkflow.stores.paths import TIFF, absolute, hdf5_named, hdf5_parts, is_npy, netcdf3_parts, tiff_files
 from chunkflow.stores.patterns import check_alike, matching, warn_of_order
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.times import Counts
@@ -211,7 +211,7 @@ FORMATS = (
         target=lambda path, *, overwrite: _refuse_pattern(path),
     ),
     Format(
-        holds=lambda path: os.path.abspath(path).endswith(".npy") and os.path.isfile(os.path.abspath(path)),
+        holds=lambda path: is_npy(os.path.abspath(path)),
         source=at("chunkflow.stores.file.npy:open_npy"),
         takes=lambda path: os.path.abspath(path).endswith(".npy"),
         target=at("chunkflow.stores.file.npy:NpyTarget"),
@@ -231,6 +231,7 @@ FORMATS = (
         takes=lambda path: path.lower().endswith(TIFF),
         target=at("chunkflow.stores.file.tiff:TiffTarget"),
         package="tifffile",
+        extra="tiff",
         name="tiff",
     ),
     Format(

@@ -46,11 +46,34 @@ def test_names_in_files_that_are_none_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "said", "value"),
+    [
+        *(("sync", word, True) for word in ("true", "True", "yes", "on", "1")),
+        *(("checksum", word, False) for word in ("false", "no", "OFF", "0")),
+        *((name, word, None) for name in ("threads", "piece", "checksum") for word in ("none", "None", "null")),
+        ("threads", "2", 2),
+    ],
+)
+def test_the_environment_has_the_words_of_files(name: str, said: str, value: Any) -> None:
+    config = made({f"CHUNKFLOW_{name.upper()}": said})
+    found = SETTINGS[name].checked(config.value(name))
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_dashes_in_files_are_underlines(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("array-limit: 2GB\n")
+    config = made({}, tmp_path)
+    assert config.unknown() == []
+    assert config.sources()["array_limit"] == ("2GB", str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("bugdet", "1GB"), ("budget", "4 XB"), ("budget", -1), ("budget", None), ("device", 1.5), ("device", True),
-        ("threads", 0), ("threads", "two"), ("threads", True), ("sync", "perhaps"), ("checksum", 2),
-        ("array_limit", "-1"), ("temporary_directory", "/no/such/place"), ("progress", "sometimes"),
+        ("device", "gpu"), ("device", "cuda:one"), ("threads", 0), ("threads", "two"), ("threads", True),
+        ("sync", "perhaps"), ("checksum", 2), ("array_limit", "-1"), ("temporary_directory", "/no/such/place"),
+        ("progress", "sometimes"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_and_nothing_is_set(name: str, value: Any) -> None:
@@ -183,3 +206,9 @@ def test_temporary_files_lie_where_that_is_set(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
     assert setting("temporary_directory") is None
     assert temporary_directory() == tempfile.gettempdir()
+
+
+def test_the_settings_are_shown_with_their_origins() -> None:
+    with cf.config.set(budget="3GB"):
+        assert re.search(r"^budget +3GB +config\.set$", repr(cf.config), re.MULTILINE)
+        assert "3GB" in cf.config._repr_html_()

@@ -185,7 +185,7 @@ def test_tiff_without_its_library(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setitem(sys.modules, "tifffile", None)
     Path("x.tif").touch()
     assert main(["stats", "x.tif"]) == 2
-    assert "pip install tifffile" in refused(capsys)
+    assert "pip install 'chunkflow-stream[tiff]'" in refused(capsys)
 
 
 @pytest.mark.filterwarnings("default::UserWarning")
@@ -340,3 +340,16 @@ def test_a_dimension_without_a_variable_is_no_coordinate(climate: str) -> None:
         file["bare"].dims[0].attach_scale(scale)
     assert main(["convert", "climate.nc:bare", "bare.zarr/bare"]) == 0
     assert sorted(zarr.open_group("bare.zarr", mode="r").array_keys()) == ["bare"]
+
+
+def test_what_is_replaced_keeps_its_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for version in (2, 3):
+        zarr.create_array("x.zarr", data=np.arange(6), chunks=(2,), zarr_format=version, overwrite=True)
+        assert main(["copy", "x.zarr", "x.zarr", "--overwrite"]) == 0
+        found = zarr.open_array("x.zarr", mode="r")
+        assert (found.metadata.zarr_format, found.chunks) == (version, (2,))
+        np.testing.assert_array_equal(found[...], np.arange(6))
+    capsys.readouterr()

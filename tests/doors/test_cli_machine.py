@@ -407,3 +407,22 @@ def test_info_of_an_image_shows_axes_and_scales(
     about = json.loads(capsys.readouterr().out)[1]
     assert (about["dimensions"], about["scale"]) == (["t", "c", "y", "x"], scales[1])
     assert about["axis_units"] == ["second", None, "micrometer", "micrometer"]
+
+
+def test_info_goes_on_behind_a_file_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.ones(3))
+    np.save("b.npy", np.ones(4))
+    assert main(["info", "a.npy", "none.npy", "b.npy"]) == 2
+    out = capsys.readouterr().out
+    assert "a.npy: float64 (3,)" in out
+    assert "none.npy: there is no array under" in out
+    assert "b.npy: float64 (4,)" in out
+
+
+def test_too_little_to_calibrate_with_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["calibrate", "--size", "1"])
+    assert "give 64MiB or more" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_an_expression_is_stored(out: str, capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_small_result_is_printed(fn: str, expected: float, capsys: pytest.CaptureFixture[str]) -> None:
-    inputs = ["a.npy"] if ":" in fn else ["a.npy", "b.zarr"]
+    inputs = ["a.npy", "b.zarr"] if "b" in fn else ["a.npy"]
     assert main(["run", fn, *inputs, "-"]) == 0
     assert float(capsys.readouterr().out) == pytest.approx(float(expected), rel=1e-6)
 
@@ -202,6 +202,9 @@ def test_a_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         (["filters:NUMBER", "a.npy", "c.npy"], "no function"),
         (["filters:behind", "a.npy", "-", "--boundary", "nearest"], "for --depth: give that too"),
         (["a + 1", "a.npy", "-", "--depth", "1"], "called with each block, and a + 1 is none"),
+        (["lambda x: x + 1", "a.npy", "c.npy"], "write its expression alone, as x + 1"),
+        (["a + 1", "a.npy", "b.zarr", "c.npy"], "input b is not in the expression"),
+        (["a + 1", "a.npy", "-", "--overwrite"], "--overwrite is of an output in a file"),
         (["'x+1'", "a.npy", "c.npy"], "is a text: write the expression without quotes of its own, as 'x+1'"),
         (["a", "a.npy", "c.npy", "--budget=-4MB"], "argument --budget: '-4MB' is negative"),
         (["a.men()", "a.npy", "c.npy"], "did you mean mean?"),

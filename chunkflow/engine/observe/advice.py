@@ -87,7 +87,7 @@ class Advice(Printed):
             cause.name in (SLOW, WAITS) for cause in self.causes
         )  # whose rate is no memory's
         reached = "" if slow else f", at {self.roofline:.0%} of the rate that plans count with"
-        which = f"the longest of {self.passes} passes: " if self.passes > 1 else ""
+        which = f"the longest of {self.passes} runs: " if self.passes > 1 else ""
         lines = [
             f"{which}{self.seconds:.3g} s, bound by {self.bound_by}, which was busy for {self.busy:.0%} of it{reached}"
         ]

@@ -118,8 +118,9 @@ class ZarrPathTarget:
 
     @property
     def version(self) -> Version:
-        """Zarr's format: that of the group, else the one that is said."""
-        return 2 if (self._group_format or self.said.zarr_format) == 2 else 3
+        """Zarr's format: that of the group, else the one that is said, else that of the array that it replaces."""
+        node = zarr_node(self.name) if self.overwrite else None
+        return 2 if (self._group_format or self.said.zarr_format or (node and node.format)) == 2 else 3
 
     @property
     def _group_format(self) -> int | None:

@@ -234,7 +234,7 @@ def test_the_longest_run_is_advised_on() -> None:
         cf.sum(np.ones((2000, 2000)), **CPU)
     advice = profile.report.advice()
     assert advice.seconds == max(run.seconds for run in profile.report.seen)
-    assert str(advice).startswith(f"the longest of {len(profile.report.seen)} passes: ")
+    assert str(advice).startswith(f"the longest of {len(profile.report.seen)} runs: ")
 
 
 def test_an_analysis_ends_with_advice() -> None:
