@@ -198,8 +198,8 @@ def _codec(given: Any, version: Version, option: str, itemsize: int = 1) -> Any:
         return made if version == 2 else known
     except ReadError as error:
         raise ArgumentError(
-            f"{option}={given!r}: format {version} of zarr has no codec {name!r} of numbers or bytes: the usual ones are "
-            "zstd, blosc, lz4 and gzip. One of your own is known after "
+            f"{option}={given!r}: format {version} of zarr has no codec {name!r} of numbers or bytes: the usual ones "
+            "are zstd, blosc, lz4 and gzip. One of your own is known after "
             f"{'numcodecs.register_codec' if version == 2 else 'zarr.registry.register_codec'}"
         ) from error
     except (TypeError, ValueError, KeyError) as error:
