@@ -69,6 +69,12 @@ _WORDS = (
         ", and OUT takes one: return one of them",
     ),
     (_FORMAT, "or use chunkflow copy --format"),
+    (re.compile(r"\bchunks='(\w+)'"), r"--chunks \1"),
+    (re.compile(r"-1 for a whole one"), "all for a whole one"),
+    (re.compile(r"\bcompressors='([\w.]+)'"), r"--compressor \1"),
+    (re.compile(r"\. One of your own is known after [\w.]+"), ""),
+    (re.compile(r"chunkflow\.open\(array\) makes .*"), "there is no command for those"),
+    (re.compile(r"\. Where it holds numbers, pass x\.astype\(float\).*"), ""),
     (_PATTERN, r"\1 is one"),
 )
 """What messages say to those who write Python, and what is said here."""

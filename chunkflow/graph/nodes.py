@@ -432,7 +432,7 @@ def check_lazily(options: Options, name: str, *, several: bool = False) -> None:
     }
     asked = {key: value for key, value in given.items() if value is not None}
     if asked:
-        call = f"{name}(...)" if name.isidentifier() else "x"
+        call = f"{name}(...)" if name.isidentifier() and name != "copy" else "x"
         if options.out is None:
             words = written({key: value for key, value in asked.items() if key in ("budget", "device", "progress")})
             line = f"chunkflow.compute({call}, {words})" if several else f"{call}.compute({words})"

@@ -44,9 +44,15 @@ class MapKernel(Kernel):
     dtypes: tuple[np.dtype | None, ...] = (None,)
     chosen: bool = False
     wants: frozenset[str] = field(init=False)
+    kinds: tuple[type, ...] = field(init=False)
+    """Types of the positional arguments: 2 and 2.0 are equal, and what is computed with them is not."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", tuple(map(type, self.args)))
         object.__setattr__(self, "wants", _named(self.fn, ("block_id", "block_info")) - set(self.kwargs))
+
+    def __hash__(self) -> int:
+        return hash((self.fn, self.kinds, self.axes))
 
     def __call__(
         self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
@@ -71,6 +77,10 @@ class MapKernel(Kernel):
     @property
     def tried_on_zeros(self) -> bool:
         return is_elementwise(self.fn) or self.fn is np.where or getattr(self.fn, "any_data", False)  # as our own say
+
+    @property
+    def data_independent(self) -> bool:
+        return is_elementwise(self.fn) and not self.kwargs and all(issubclass(kind, _NUMBERS) for kind in self.kinds)
 
     @property
     def is_ufunc(self) -> bool:
@@ -125,6 +135,8 @@ class _Slot(Enum):
 
 
 SLOT = _Slot.SLOT
+
+_NUMBERS = _Slot, bool, int, float, complex, np.generic
 
 
 def is_scalar(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -353,3 +354,39 @@ def test_what_is_replaced_keeps_its_format(
         assert (found.metadata.zarr_format, found.chunks) == (version, (2,))
         np.testing.assert_array_equal(found[...], np.arange(6))
     capsys.readouterr()
+
+
+def test_a_compressor_of_hdf5_that_is_asked_for_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("hdf5plugin")
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.arange(600.0))
+    assert main(["copy", "a.npy", "x.h5:/u", "--compressor", "blosc", "--chunks", "100"]) == 0
+    with h5py.File("x.h5") as file:
+        np.testing.assert_array_equal(file["u"][...], np.arange(600.0))
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            ["rechunk", "a.npy", "r.zarr", "--chunks", "auto"],
+            "--chunks auto must say a length for each axis, all for a whole",
+        ),
+        (
+            ["copy", "a.npy", "r.zarr", "--compressor", "zsdt"],
+            "--compressor zsdt: .*the usual ones are zstd, blosc, lz4 and gzip$",
+        ),
+        (["copy", "t.npy", "r.zarr"], "has dtype datetime64.* no command for those"),
+    ],
+)
+def test_messages_have_the_words_of_the_shell(
+    line: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.arange(600.0))
+    np.save("t.npy", np.zeros(3, "M8[D]"))
+    assert main(line) == 2
+    assert re.search(said, capsys.readouterr().err, re.MULTILINE)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import numpy as np
 import pytest
@@ -206,3 +206,19 @@ class Counting:
 
     def __getitem__(self, key: Any) -> np.ndarray:
         return self.values[key].copy()
+
+
+def test_ufuncs_are_tried_until_two_trials_agree() -> None:
+    x = np.arange(1000, dtype="i4").reshape(10, 100)
+
+    def tried(*call: Any) -> int:
+        with patch.object(trial, "run_trial", wraps=trial.run_trial) as seen:
+            found = cf.map(*call, device="cpu")
+        np.testing.assert_array_equal(found, call[0](*call[1:]))
+        assert found.dtype == call[0](*call[1:]).dtype
+        return seen.call_count
+
+    for call in ((np.negative, x), (np.multiply, x, 2), (np.multiply, x, 2.0), (np.multiply, x, np.float32(2))):
+        assert [tried(*call) for _ in range(4)] == [1, 1, 0, 0]
+    assert tried(np.negative, x.astype("f4")) == 1
+    assert [tried(lambda b: -b, x) for _ in range(3)] == [1, 1, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,10 +65,12 @@ def filters_of(said: NewArray, name: str, *, checksums: bool) -> tuple[Hdf5Filte
     if checksums and all(each.code != FLETCHER32 for each in found):
         found.append(Hdf5Filter(FLETCHER32))
     for each in found:
+        if not h5z.filter_avail(each.code) and importlib.util.find_spec("hdf5plugin"):  # the user asks for it by name
+            importlib.import_module("hdf5plugin")
         if not h5z.filter_avail(each.code):
             raise ArgumentError(
                 f"the output {name} needs the filter {each} ({each.code}), which is not built into HDF5 here: "
-                "`import hdf5plugin` adds most filters, and 'gzip' needs none"
+                "pip install hdf5plugin adds most filters, and 'gzip' needs none"
             )
     return tuple(sorted(found, key=lambda each: each.code == FLETCHER32))  # of what is stored
 
