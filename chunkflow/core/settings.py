@@ -31,7 +31,7 @@ def _budget(value: Any) -> Any:
 
 
 def _device(value: Any) -> Any:
-    if isinstance(value, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?|\d+", value):
+    if isinstance(value, str) and re.fullmatch(r"|auto|cpu|cuda(:\d+)?|\d+", value):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value

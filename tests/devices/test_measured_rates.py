@@ -139,7 +139,7 @@ def test_a_gpu_is_measured() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_the_command_measures_keeps_and_forgets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["calibrate", "--device", "cpu", "--size", "4MB"]) == 0
+    assert command.main(["calibrate", "--device", "cpu", "--size", "4MiB"]) == 0
     (where,) = folder.iterdir()
     said = capsys.readouterr().out
     assert str(where) in said
@@ -155,7 +155,7 @@ def test_the_command_measures_keeps_and_forgets(folder: Path, capsys: pytest.Cap
 def test_the_command_says_that_a_directory_is_not_there(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(["calibrate", "--device", "cpu", "--size", "4MB", "--dir", str(tmp_path / "none")]) == 2
+    assert command.main(["calibrate", "--device", "cpu", "--size", "64MiB", "--dir", str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
     assert str(tmp_path / "none") in said
     assert "--dir" in said
