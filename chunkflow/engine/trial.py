@@ -135,6 +135,10 @@ def cached_trial(
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec.with_storage(how="", instead=""), name="") for source in sources)
     key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even, block)
+    try:
+        hash(key)
+    except TypeError:  # of what a user gave, as a dictionary
+        return run_trial(kernel, nest, sources, device, pool, budget, even=even, block=block)
     if key not in known and len(known) == MOST_KNOWN:
         known.clear()
     last, sure = known.get(key, (None, False))

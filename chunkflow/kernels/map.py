@@ -38,8 +38,8 @@ class MapKernel(Kernel):
     """
 
     fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    args: tuple[Any, ...] = field(hash=False)
+    kwargs: Mapping[str, Any] = field(hash=False)
     axes: tuple[int | None, ...]
     dtypes: tuple[np.dtype | None, ...] = (None,)
     chosen: bool = False
@@ -50,9 +50,6 @@ class MapKernel(Kernel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(map(type, self.args)))
         object.__setattr__(self, "wants", _named(self.fn, ("block_id", "block_info")) - set(self.kwargs))
-
-    def __hash__(self) -> int:
-        return hash((self.fn, self.kinds, self.axes))
 
     def __call__(
         self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

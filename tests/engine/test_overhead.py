@@ -222,3 +222,7 @@ def test_ufuncs_are_tried_until_two_trials_agree() -> None:
         assert [tried(*call) for _ in range(4)] == [1, 1, 0, 0]
     assert tried(np.negative, x.astype("f4")) == 1
     assert [tried(lambda b: -b, x) for _ in range(3)] == [1, 1, 1]
+    with patch.object(trial, "run_trial", wraps=trial.run_trial) as seen:
+        for _ in range(4):
+            np.testing.assert_array_equal(cf.map_overlap(np.negative, x, depth=1, device="cpu"), -x)
+    assert seen.call_count == 2
