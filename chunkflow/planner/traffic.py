@@ -60,7 +60,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
             chunks += (1 + spec.storage.sharded) * number
             asking += number * spec.storage.asking
             if _is_copied(spec, operand.shape(grid.block)) and not problem.machine.staged:
-                asking += touched / COPIED
+                asking += taken / COPIED
         if i in candidate.batches:  # how much shorter encoded chunks are is unknown before they are read
             upload += touched
             unpacking += loads * candidate.batches[i].seconds
