@@ -154,6 +154,8 @@ def test_a_pattern_is_one_array_wherever_a_path_is(given: str, folder: Path) -> 
     np.testing.assert_array_equal(zarr.open_array("all.zarr", mode="r")[...], [[0] * 3, [1] * 3])
     with pytest.raises(cf.errors.ArgumentError, match=r"steps/\*\.npy.*stands for many files"):
         cf.map(np.negative, given, out="steps/*.npy", device="cpu")
+    with pytest.raises(cf.errors.ArgumentError, match="stands for many files"):
+        cf.map(np.negative, given, out=cf.NewArray("steps/*.x", format="zarr"), device="cpu")
 
 
 @pytest.mark.parametrize("lengths", [(3, 2), (3, 3, 4)])

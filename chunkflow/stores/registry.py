@@ -505,6 +505,8 @@ def _created(out: NewArray, overwrite: bool) -> Target:
         )
         return store
     path = _text(out.path)
+    if "*" in path and "://" not in path:
+        _refuse_pattern(path)
     found = next((each for each in FORMATS if each.takes(path)), None)
     if out.format is not None and (found is None or found.name != out.format):
         if "://" in path:
