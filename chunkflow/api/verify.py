@@ -97,8 +97,9 @@ class Verification:
         if self.damaged > len(self.damages):
             lines.append(f"... and {self.damaged - len(self.damages)} more")
         sums = f"verified by {self.checksums}" if self.checksums else "without checksums: what decodes counts as whole"
+        chunks = "chunk" if self.chunks == 1 else "chunks"
         lines.append(
-            f"{self.name}: {self.chunks} chunk{'s' * (self.chunks != 1)} of {format_bytes(self.nbytes)} in all, {self.damaged} damaged, "
+            f"{self.name}: {self.chunks} {chunks} of {format_bytes(self.nbytes)} in all, {self.damaged} damaged, "
             f"{self.missing} missing{READ_AS if self.missing else ''}; {sums}"
         )
         return "\n".join(lines)

@@ -162,7 +162,7 @@ def test_each_file_of_a_pattern_is_verified(
     assert main(["verify", kind.format("*")]) == 1
     told = capsys.readouterr().out
     assert re.search(r"step_1\S*: 0 chunks of 0 B in all, 1 damaged", told)
-    assert told.count("chunks of 4.10 kB in all, 0 damaged") == 2
+    assert told.count("1 chunk of 4.10 kB in all, 0 damaged") == 2
 
 
 def test_all_arrays_of_files_and_groups_are_verified(
