@@ -37,5 +37,6 @@ def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:
     listed = list(axes) if isinstance(axes, Iterable) and not isinstance(axes, str) else [axes]
     for axis in listed:
         if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-            raise ArgumentTypeError(f"{name} must be an int or ints, not {axes!r}")
+            named = "; labelled arrays of xarray have names: import chunkflow.xarray" if isinstance(axes, str) else ""
+            raise ArgumentTypeError(f"{name} must be an int or ints, not {axes!r}{named}")
     return [int(axis) for axis in listed]

@@ -64,7 +64,7 @@ def warn_of_block_edges(run: Prepared) -> None:
     axes = f"{'axis' if len(probe.cut) == 1 else 'axes'} {', '.join(map(str, probe.cut))}"
     still = "" if is_same else ", with which they still change by up to 1%"
     beyond = (
-        "Give a much larger depth="
+        "Give a much larger depth=, or compute what fn takes of all first, as the numbers of labels"
         if enough is None
         else f"Give a depth= that is larger by at least {enough} along {axes}{still}, or ignore BlockEdgeWarning if "
         "that is meant"
@@ -131,12 +131,12 @@ class _Probe:
         ]
         return self._results(given, self.middle)
 
-    def values(self, more: int) -> list[Any]:
+    def values(self, more: int, *, mixed: bool = False) -> list[Any]:
         """Results where only elements as near to the middle as the depth, and so many more, are the array's own."""
         pairs = zip(self.middle, self.box, strict=True)
         kept = tuple([slice(max(m.start - more, b.start), min(m.stop + more, b.stop)) for m, b in pairs])
         given = [
-            _changed(block, within(operand.region(kept), operand.region(self.box)))
+            _changed(block, within(operand.region(kept), operand.region(self.box)), mixed=mixed)
             for block, operand in zip(self.blocks, self.nest.operands, strict=True)
         ]
         return self._results(given, self.box)
@@ -250,7 +250,8 @@ def _seen(probe: _Probe) -> _Dependence | None:
     right = probe.values(probe.room)
 
     def change(more: int) -> float:
-        return probe.change(right, probe.values(more))
+        found = probe.change(right, probe.values(more))
+        return found if found > SHARE else max(found, probe.change(right, probe.values(more, mixed=True)))
 
     far = change(0)
     share = far if far > SHARE else probe.change(right, probe.alone())
@@ -265,11 +266,12 @@ def _seen(probe: _Probe) -> _Dependence | None:
     return _Dependence(probe, share, None)
 
 
-def _changed(block: Any, kept: Region) -> Any:
+def _changed(block: Any, kept: Region, *, mixed: bool) -> Any:
     """The block, with other values outside of the part that is kept.
 
     Integers and dates stay in their range, as they may be numbers of something; other numbers lie above it, so that
-    means, ranks and extremes change, too.
+    means, ranks and extremes change, too. If `mixed`, the lowest and the highest value alternate: of what is found
+    there, as by a threshold, there is more, or less.
     """
     block = block.copy("C")
     numbers = block.view(block.real.dtype) if block.dtype.kind == "c" else block
@@ -280,7 +282,9 @@ def _changed(block: Any, kept: Region) -> Any:
     with np.errstate(all="ignore"):
         finite = numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
         low, high = finite.min(), finite.max()
-        if numbers.dtype.kind == "b":
+        if mixed:
+            other = np.where(_checkered(numbers), high, low)
+        elif numbers.dtype.kind == "b":
             other = ~numbers
         elif numbers.dtype.kind == "f":
             other = high + (high - numbers) + (low == high)
@@ -288,6 +292,15 @@ def _changed(block: Any, kept: Region) -> Any:
             other = low + (high - numbers) // 2 if low < high else numbers ^ 1
     found = other.astype(numbers.dtype, copy=False).view(block.dtype)
     found[kept] = block[kept]
+    return found
+
+
+def _checkered(array: Any) -> Any:
+    """True and False in turns along each axis, in the memory of an array."""
+    found = np.zeros_like(array, dtype=bool)
+    for axis in range(array.ndim):
+        every = (slice(None),) * axis + (slice(1, None, 2),)
+        found[every] = ~found[every]
     return found
 
 

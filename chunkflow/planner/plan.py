@@ -34,6 +34,9 @@ AGAIN, MUCH = 8, 1 << 28
 """How often elements are read, and bytes that are read in all, from which on they are said to be read too often, where
 reading bounds the run."""
 
+AROUND = 32
+"""Elements computed for each of an array's, and `MUCH` of their bytes, from which on halos are most of a run."""
+
 LONG = 5.0
 """Seconds of the predicted time, and more than `MOSTLY` of it, from which on sources are said to be asked too often."""
 
@@ -156,9 +159,14 @@ class Plan(Printed):
         return self.times * asking >= LONG and asking > MOSTLY * self.estimate.seconds
 
     @property
+    def is_mostly_around(self) -> bool:
+        """Whether blocks are given many times as many neighbours as they have elements of their own."""
+        return self.op.has_halo and self.times * self.bytes_given >= MUCH and self.overlap >= AROUND
+
+    @property
     def is_slow(self) -> bool:
         """Whether it is slow for its blocks."""
-        return self.is_crumbs or self.is_read_again or self.is_asked_often
+        return self.is_crumbs or self.is_read_again or self.is_asked_often or self.is_mostly_around
 
     @property
     def warning(self) -> str:
@@ -173,6 +181,11 @@ class Plan(Printed):
             return (
                 f"{len(self.grid):,} blocks of {self.block} read elements {self.rereads:,.0f} times, "
                 f"{format_bytes(self.bytes_in)}{each or ' in all'}, since {self.remedy}"
+            )
+        if self.is_mostly_around and self.remedy:
+            return (
+                f"{len(self.grid):,} blocks of {self.block} are computed with their neighbours, {self.overlap:,.0f} "
+                f"elements for each of the array's{each}, since {self.remedy}"
             )
         if self.is_asked_often and self.remedy:
             return (

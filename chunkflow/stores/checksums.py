@@ -26,10 +26,10 @@ def wanted(*, default: bool) -> bool:
     return bool(found)
 
 
-def refuse_if_wanted(path: str, why: str) -> None:
+def refuse_if_wanted(path: str, why: str, way: str = "Write a .zarr") -> None:
     """Refuse an output that can have no checksums, if the call asks for them."""
     if _wanted.get():
-        raise ArgumentError(f"checksum=True: {path} would have none, since {why}. Write a .zarr, or leave it out")
+        raise ArgumentError(f"checksum=True: {path} would have none, since {why}. {way}, or leave it out")
 
 
 @contextmanager

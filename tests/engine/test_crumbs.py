@@ -318,3 +318,11 @@ def test_words_that_other_functions_take_name_what_does_it() -> None:
         cf.open(np.ones(3)).compute(out="y.npy")
     with pytest.raises(cf.errors.ArgumentTypeError, match=r"x\.astype\(dtype\)"):
         cf.copy(np.ones(3), "y.npy", dtype="u1")
+
+
+def test_blocks_that_are_mostly_neighbours_are_told_of() -> None:
+    x = np.zeros((40, 128, 128), "f4")
+    with pytest.warns(SlowRunWarning, match=r"elements for each of the array's, since .* raise budget= to"):
+        cf.map_overlap(
+            lambda b: b, x, depth=40, boundary="reflect", budget="10MB", device="cpu", dtype="f4", workspace=0
+        )

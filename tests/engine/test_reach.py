@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 from support.devices import Place, everywhere
 
 import chunkflow as cf
@@ -240,3 +241,21 @@ def test_the_depth_that_is_named_is_enough_where_tails_are_cut_on_purpose() -> N
         assert f"larger by at least {16 - depth} along" in said(depth)[0]
     assert "with which they still change by up to 1%" in said(10)[0]
     assert said(16) == []
+
+
+@pytest.mark.parametrize("budget", ["1MB", "2MB", "4MB"])
+@pytest.mark.parametrize("depth", [0, 3])
+def test_labels_of_blocks_are_told_of_and_no_depth_is_promised(budget: str, depth: int) -> None:
+    image = (ndimage.gaussian_filter(np.random.default_rng(0).random((48, 128, 128)), 2) * 60000).astype("u2")
+    high = np.percentile(image, 80)
+
+    def label(block: Any) -> Any:
+        return ndimage.label(block > high)[0]
+
+    if depth:
+        run = {"depth": depth, "boundary": "reflect", "budget": budget, "device": "cpu"}
+        [said] = said_by(lambda: cf.map_overlap(label, image, **run))
+    else:
+        [said] = said_by(lambda: cf.map(label, image, budget=budget, device="cpu"))
+    assert "at least" not in said
+    assert "compute what fn takes of all first" in said

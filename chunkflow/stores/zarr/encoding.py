@@ -141,7 +141,7 @@ def _compressors(spec: ArraySpec, said: NewArray, version: Version) -> dict[str,
     if version == 2:
         if plain:
             return {"compressors": numcodecs.Zstd(checksum=True)} if checksums.wanted(default=False) else {}
-        checksums.refuse_if_wanted(spec.name, "format 2 has none beside the compressor that is said")
+        checksums.refuse_if_wanted(spec.name, "format 2 has none beside the compressor that is said", "Take format 3")
         given = listed(said.compressors)
         if len(given) > 1:
             raise ArgumentError(

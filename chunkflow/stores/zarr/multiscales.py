@@ -38,25 +38,28 @@ def level_in(attributes: Any, path: str, ndim: int) -> Level | None:
     >>> said = {"multiscales": [{"axes": axes, "datasets": levels}]}
     >>> level_in({"ome": {"version": "0.5", **said}}, "1", 2)
     Level(names=('y', 'x'), units=('micrometer', None), scale=(1.0, 0.5))
-    >>> level_in(said, "2", 2), level_in(said, "1", 3), level_in({"multiscales": 0}, "1", 2)
+    >>> level_in(said, "2", 2)  # one beside the others, which is not named yet
+    Level(names=('y', 'x'), units=('micrometer', None), scale=None)
+    >>> level_in(said, "1", 3), level_in(said, "labels/2", 2), level_in({"multiscales": 0}, "1", 2)
     (None, None, None)
     """
+    beside = None
     for image in images_in(attributes):
         for level in _all_mappings(image.get("datasets")):
-            if isinstance(place := level.get("path"), str) and place.strip("/") == path:
+            place = level.get("path")
+            if isinstance(place, str) and os.path.dirname(place.strip("/")) == os.path.dirname(path):
                 axes = [{"name": each} if isinstance(each, str) else each for each in _items(image.get("axes"))]
                 names = [name for each in _all_mappings(axes) if isinstance(name := each.get("name"), str)]
                 if len(axes) != ndim or len(set(names)) != ndim:
                     return None
                 units = [each.get("unit") for each in axes]
+                beside = Level(tuple(names), tuple(unit if isinstance(unit, str) else None for unit in units), None)
+                if place.strip("/") != path:
+                    continue
                 scales = [_scale(each.get("coordinateTransformations"), ndim) for each in (image, level)]
                 known = [scale for scale in scales if scale is not None]
-                return Level(
-                    tuple(names),
-                    tuple(unit if isinstance(unit, str) else None for unit in units),
-                    tuple(map(math.prod, zip(*known, strict=True))) if known else None,
-                )
-    return None
+                return beside._replace(scale=tuple(map(math.prod, zip(*known, strict=True))) if known else None)
+    return beside
 
 
 def images_in(attributes: Any) -> list[Mapping[str, Any]]:

@@ -279,6 +279,8 @@ def test_new_levels_of_an_image_are_as_its_metadata_say(version: Any, tmp_path: 
     for name in "01":
         assert list(names_of(path / name)) == ["y", "x"]
         assert (path / name / ("" if version == 2 else "c") / "0" / "0").is_file(), "chunks lie in folders"
+    cf.store([cf.coarsen(np.mean, cf.open(path / "1"), {0: 2, 1: 2})], [path / "7"], device="cpu")
+    assert list(names_of(path / "7")) == ["y", "x"], "one beside the others, which is not described yet"
 
 
 def test_an_image_behind_a_url_names_its_axes(tmp_path: Path) -> None:
