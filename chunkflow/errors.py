@@ -164,6 +164,8 @@ class SlowRunWarning(UserWarning):
     - There are more than 100,000 blocks, and handling them takes more than half of the time.
     - Elements are read 8 times or more, 256 MiB or more in all in the passes of a call, reading bounds the run, and a
       larger budget would do with less.
+    - Blocks are given 32 times as many elements as the array has or more, 256 MiB or more in all, as their neighbours,
+      and a larger budget would do with less.
     - Sources are asked for parts of blocks so often that this takes 5 s or more, and more than half of the time, where
       a larger budget would do with less: a read of an array of xarray's or dask's takes milliseconds.
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels import dependencies
-from chunkflow.kernels.dependencies import in_library, is_importable, is_installed, version_of
+from chunkflow.kernels.dependencies import in_library, is_importable, is_installed, name_in_library, version_of
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, range, Fraction, EllipsisType, np.dtype, PurePath)
 
@@ -52,6 +52,9 @@ _BOOKKEEPING = {
 
 _STORED = {"zarr", "h5py", "netCDF4", "tensorstore", "dask"}
 """Libraries whose arrays lie elsewhere: what is in them is no part of the object."""
+
+_BESIDE = "; an array that is stored may be given to the call beside the other, as map(fn, x, y)"
+"""What to do with one of them."""
 
 _LARGEST = 1 << 30
 """Bytes of the largest labelled array that is known by its elements."""
@@ -184,7 +187,7 @@ class _Walk:
         elif issubclass(kind, ModuleType):
             self._add_module(value)
         elif kind is np.ufunc:
-            self._add_found(value, dependencies.name_in_library(value, anywhere=True))
+            self._add_found(value, name_in_library(value, anywhere=True))
         elif issubclass(kind, type):
             self._add_class(value)
         elif kind is FunctionType:
@@ -198,7 +201,7 @@ class _Walk:
         elif issubclass(kind, cached_property):
             self._each("cached property", [value.func])
         elif kind.__module__.partition(".")[0] in _STORED:
-            _refuse(value, "; an array that is stored may be given to the call beside the other, as map(fn, x, y)")
+            _refuse(value, _BESIDE)
         elif dataclasses.is_dataclass(value) and is_installed(kind):
             lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
             self._each("dataclass", (kind, {name: getattr(value, name) for name in lasting}))
@@ -267,12 +270,16 @@ class _Walk:
             self._each("tensor", (kind, np.asarray(value.detach().cpu())))
         elif kind.__module__.startswith("xarray.") and hasattr(value, "to_dict"):
             if value.nbytes > _LARGEST or getattr(value, "chunks", None):
-                _refuse(value, "; an array that is stored may be given to the call beside the other, as map(fn, x, y)")
+                _refuse(value, _BESIDE)
             self._each("labelled", (kind, value.to_dict(data="array")))
         elif callable(value) and is_installed(value) and is_importable(value):
             self._add_named(value)
-        elif is_installed(kind) and (callable(value) or kind is np.random.RandomState) and _of_library(value):
-            self._add_found(value, _of_library(value))
+        elif (
+            is_installed(kind)
+            and (callable(value) or kind is np.random.RandomState)
+            and (own := name_in_library(value))
+        ):
+            self._add_found(value, own)
         else:
             self._add_state(value, kind)
 
@@ -333,7 +340,3 @@ def _lasting(kind: type, state: Any) -> Any:
     if not kept or type(state) is not dict:
         return state
     return {name: part for name, part in state.items() if name not in kept} or None
-
-
-def _of_library(value: Any) -> str:
-    return dependencies.name_in_library(value)

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -549,3 +551,26 @@ def test_installed_libraries_are_known_by_their_versions() -> None:
         return np.mean(np.sqrt(b)) + np.add.reduce(b)
 
     assert len(digest(fn)) == 64
+
+
+def test_a_compiled_module_of_the_users_is_known_by_its_file(modules: Path) -> None:
+    file = modules / f"helper{EXTENSION_SUFFIXES[0]}"
+    module = ModuleType("helper")
+    module.__file__, module.f = str(file), len  # type: ignore[attr-defined]
+    sys.modules["helper"] = module
+
+    def found(content: bytes) -> str:
+        file.write_bytes(content)
+        return digest(lambda b: module.f(b))  # type: ignore[attr-defined]
+
+    assert found(b"2") == found(b"2")
+    assert found(b"2") != found(b"3")
+
+
+def test_what_a_compiler_made_is_known_by_its_source_and_options() -> None:
+    def made(options: dict[str, bool], k: int) -> Any:
+        return SimpleNamespace(py_func=eval(f"lambda b: b * {k}"), targetoptions=options, number=object())
+
+    assert digest(made({"fastmath": True}, 2)) == digest(made({"fastmath": True}, 2))
+    assert digest(made({"fastmath": True}, 2)) != digest(made({"fastmath": False}, 2))
+    assert digest(made({"fastmath": True}, 2)) != digest(made({"fastmath": True}, 3))
