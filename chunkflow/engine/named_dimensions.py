@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from chunkflow.core import chunking
+from chunkflow.core.chunking import Chunks
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.kernels.declare import Declared
 from chunkflow.stores.named import name_axes, takes_names
 from chunkflow.stores.new_array import labels_of
 from chunkflow.stores.protocol import Source, Target
+
+Names = list[str | None]
+"""Names of an array's axes, as far as they are known."""
 
 
 def name_dimensions(
@@ -18,24 +23,42 @@ def name_dimensions(
     nest: LoopNest,
     sources: Sequence[Source],
     outputs: Sequence[ArraySpec],
+    chunks: Chunks = None,
 ) -> None:
     """Name the axes of new outputs after those of the sources along which the operation walks with them.
 
-    An axis has no name where nothing is known of it, where its length is another, or where sources have different
-    names.
+    The rest is as for `names_of`.
     """
-    if not any(map(takes_names, targets)):
-        return
+    if any(map(takes_names, targets)):
+        found = names_of(declared, nest, sources, outputs, chunks)
+        for target, names, output in zip(targets, found, outputs, strict=True):
+            name_axes(target, names, output.shape)
+
+
+def names_of(
+    declared: Declared,
+    nest: LoopNest,
+    sources: Sequence[Source],
+    outputs: Sequence[ArraySpec],
+    chunks: Chunks = None,
+) -> Iterator[Names]:
+    """The names of each output's axes.
+
+    An axis has no name where nothing is known of it, where its length is another, or where sources have different
+    names. A function that gets axes of one length whole, by its `chunks`, may have exchanged them.
+    """
     extents = nest.extents
+    lengths = zip(declared.axes, chunking.lengths(chunks, len(declared.axes)), strict=True)
+    whole = {a for a, n in lengths if a is not None and (n == "whole" or (n != "auto" and n >= extents[a]))}
+    unknown = {a for a in whole if any(b != a and extents[b] == extents[a] for b in whole)}
     found: dict[int, set[str]] = {}
     for source, operand in zip(sources, nest.operands, strict=True):
-        names = labels_of(source).dimension_names or ()
-        for name, axis, n in zip(names, operand.axes, source.spec.shape, strict=False):
-            if axis is not None and name is not None and n == extents[axis]:
+        known = labels_of(source).dimension_names or ()
+        for name, axis, n in zip(known, operand.axes, source.spec.shape, strict=False):
+            if axis is not None and axis not in unknown and name is not None and n == extents[axis]:
                 found.setdefault(axis, set()).add(name)
-    for i, (target, output) in enumerate(zip(targets, outputs, strict=True)):
+    for i, output in enumerate(outputs):
         axes = declared.axes_of(i)
-        if len(axes) == len(output.shape):
-            walked = zip(axes, output.shape, strict=True)
-            each = [found.get(a, set()) if a is not None and n == extents[a] else set() for a, n in walked]
-            name_axes(target, [next(iter(names)) if len(names) == 1 else None for names in each], output.shape)
+        walked = zip(axes, output.shape, strict=True) if len(axes) == len(output.shape) else ()
+        each = [found.get(a, set()) if a is not None and n == extents[a] else set() for a, n in walked]
+        yield [next(iter(some)) if len(some) == 1 else None for some in each]

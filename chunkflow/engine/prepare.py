@@ -243,8 +243,7 @@ def _plan(
     check_number(targets, trial, options)
     alike = declared.block if declared.chunked else None
     outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, alike, options)
-    if not declared.is_copy and options.chunks is None:
-        name_dimensions(targets, declared, nest, opened.sources, outputs)
+    name_dimensions(targets, declared, nest, opened.sources, outputs, options.chunks)
     known: dict[str, Any] = {"workspace": workspace, "reserve": opened.reserve(targets)}
     known["block"] = declared.block or block
     known |= {"tiles": declared.tiles, "strips": declared.strips}

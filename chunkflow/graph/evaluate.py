@@ -29,6 +29,7 @@ from chunkflow.engine.batches import LivePass, planned_batches, run_batches
 from chunkflow.engine.budget import lease
 from chunkflow.engine.completion import PendingOutput, settled, together
 from chunkflow.engine.dry_run import apart, is_dry, is_stand_in, placeholder, planned, refuse_ahead, stand_ins
+from chunkflow.engine.named_dimensions import Names, names_of
 from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
@@ -53,6 +54,7 @@ from chunkflow.graph.live import check_ends, check_once, filled, lives, lives_be
 from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
+from chunkflow.graph.sources import named, plain
 from chunkflow.kernels.protocol import Became, trial
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source, open_target
@@ -140,7 +142,7 @@ class Evaluation:
                 self._asked -= later
                 self._compute(group, wanted, place)
                 for node in set(self.stored) - given - wanting - set(wanted):
-                    old = self.stored.pop(node)  # no later pass needs it
+                    old = plain(self.stored.pop(node))  # no later pass needs it
                     if isinstance(old, np.memmap) and passes is None:
                         Path(str(old.filename)).write_bytes(b"")
             found = {node: self._unread[node] if node in self._unread else self.stored[node] for node in wanted}
@@ -406,6 +408,7 @@ class Evaluation:
         made = self._pass(group, self.stored)
         assert made is not None
         places = [place(member) for member in group]
+        names: list[Names] = []
         if (live := only_live(made.sources)) is not None:
             with interrupts.deferred(), self._keeping(group):
                 found = run_batches(self._live_pass(live, made), self._options(made, places), self.watch)
@@ -415,11 +418,18 @@ class Evaluation:
                 if busy and current() is None and _is_busy(run.plan):
                     return False
                 _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
-                left, outputs, dtypes = list(launched(run, self.watch)), run.plan.outputs, run.dtypes
+                outputs, dtypes = run.plan.outputs, run.dtypes
+                if not self._asked.issuperset(group):
+                    chunks = self._options(made, places).chunks
+                    names = list(names_of(made.declared, run.plan.op, run.sources, outputs, chunks))
+                left = list(launched(run, self.watch))
         same = [spec.dtype == dtype for spec, dtype in zip(outputs, dtypes, strict=False)]
         for member in group:
             number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
+            if names and member not in self._asked:  # later passes name their results after these
+                some = list(map(named, some, names))
+            names = names[number:]
             whole, same = all(same[:number]), same[number:]
             self._store(member, some[0] if number == 1 else tuple(some), whole=whole)
         return True

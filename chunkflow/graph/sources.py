@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ReadError
-from chunkflow.stores import Source, is_dask_array, open_source
+from chunkflow.stores import Source, is_dask_array, open_source, spec_of
+from chunkflow.stores.new_array import StoredLabels
 from chunkflow.stores.paths import absolute, located
 
 
@@ -59,6 +60,35 @@ class Unchanged:
         array: np.ndarray = np.load(self.arrays[0], mmap_mode="r", allow_pickle=False)
         check_unchanged(self._spec, array)
         return array
+
+
+class Named:
+    """A `View` of an intermediate result, with the names of its axes that are known."""
+
+    def __init__(self, arrays: Sequence[Any], names: Sequence[str | None]) -> None:
+        self.arrays, self._names = arrays, tuple(names)
+
+    def on(self, arrays: Sequence[Any]) -> Named:
+        return Named(arrays, self._names)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        return spec_of(self.arrays[0])
+
+    def __chunkflow_source__(self) -> Source:
+        """See `chunkflow.stores.open_source`."""
+        source: Any = open_source(self.arrays[0])
+        source.labels = partial(StoredLabels, None, self._names)
+        return cast(Source, source)
+
+
+def named(result: Any, names: Sequence[str | None]) -> Any:
+    """An intermediate result with names of its axes; itself where none is known."""
+    return Named([result], names) if any(name is not None for name in names) else result
+
+
+def plain(result: Any) -> Any:
+    """An intermediate result without names."""
+    return result.arrays[0] if isinstance(result, Named) else result
 
 
 def check_unchanged(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:

@@ -30,15 +30,10 @@ def takes_names(target: Any) -> bool:
 
 
 def name_axes(target: Any, names: Sequence[str | None], shape: Shape) -> bool:
-    """Let a new array have these names of its dimensions, as far as it can: whether it has any.
-
-    Xarray opens no zarr array of which only some dimensions have names: the others get those that it would give them.
-    """
+    """Let a new array have these names of its dimensions, as far as it can: whether it has any."""
     known = [name for name in names if name is not None]
     if not takes_names(target) or not known or len(set(known)) < len(known):
         return False
-    if not target.said.is_file:
-        names = [name or f"dim_{axis}" for axis, name in enumerate(names)]
     fitting = target.fitting(StoredLabels(None, tuple(names)), shape)
     target.said = target.said.with_labels(StoredLabels(None, fitting.dimension_names))
     return True

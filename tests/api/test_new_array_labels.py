@@ -201,6 +201,10 @@ def test_filters_that_lose_digits_stay_away(tmp_path: Path) -> None:
     np.testing.assert_array_equal(*stored)
 
 
+def _turned(array: Any, out: Path) -> None:
+    cf.map(lambda block: block.swapaxes(1, 2).copy(), array, chunks=(1, -1, -1), out=out, **CPU)
+
+
 @pytest.mark.parametrize(
     ("work", "names"),
     [
@@ -217,6 +221,15 @@ def test_filters_that_lose_digits_stay_away(tmp_path: Path) -> None:
         (lambda path, out: cf.store(cf.stack([cf.open(path)] * 2, 1), out, **CPU), ["z", "dim_1", "y", "x"]),
         (lambda path, out: cf.concatenate([path, path], axis=1, out=out, **CPU), ["z", "y", "x"]),
         (lambda path, out: cf.flip(path, 0, out=out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.store(cf.concatenate([cf.open(path) * 2, path], 1), out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.store(np.flip(cf.open(path) * 2, 1), out, **CPU), ["z", "y", "x"]),
+        (lambda path, out: cf.store(cf.stack([cf.open(path) * 2, path], 2), out, **CPU), ["z", "y", "dim_2", "x"]),
+        (lambda path, out: cf.stack([path, path], out=out, **CPU), ["dim_0", "z", "y", "x"]),
+        (lambda path, out: cf.map(np.negative, path, chunks=(1, -1, -1), out=out, **CPU), ["z", "y", "x"]),
+        (
+            lambda path, out: _turned(cf.open(path)[..., :6], out),
+            ["z", "dim_1", "dim_2"],
+        ),
     ],
     ids=[
         "map",
@@ -232,6 +245,12 @@ def test_filters_that_lose_digits_stay_away(tmp_path: Path) -> None:
         "stack",
         "concatenate",
         "flip",
+        "concatenated passes",
+        "flipped passes",
+        "stacked expressions",
+        "stacked arrays",
+        "chunks",
+        "axes that a function may exchange",
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*scale_factor")

@@ -67,14 +67,18 @@ def labels_of(array: Any) -> StoredLabels:
 def fitting(labels: StoredLabels, shape: tuple[int, ...]) -> StoredLabels:
     """Labels of another array as a new array of zarr has them.
 
-    Xarray takes a ``_FillValue`` for the code of a number if it is one of floats: ``missing_value`` says the same.
+    Xarray takes a ``_FillValue`` for the code of a number if it is one of floats: ``missing_value`` says the same. It
+    opens no array of which only some dimensions have names: the others get those that it would give them.
     """
     attributes = dict(labels.attributes or {})
     if isinstance(attributes.get("_FillValue"), float):
         missing = attributes.pop("_FillValue")
         if missing == missing:
             attributes.setdefault("missing_value", missing)
-    return StoredLabels({k: v for k, v in attributes.items() if v == v}, labels.dimension_names)
+    names = labels.dimension_names
+    if names is not None:
+        names = tuple(name or f"dim_{axis}" for axis, name in enumerate(names)) if any(names) else None
+    return StoredLabels({k: v for k, v in attributes.items() if v == v}, names)
 
 
 def _all_text(found: Any) -> Names | None:
