@@ -234,7 +234,7 @@ def fails_at_the_end(block: Any, block_id: tuple[int, ...] = ()) -> Any:
     ("named", "said"),
     [
         ({"name": "mine"}, "differs in the function: mine then, one without name= now. Make the same call"),
-        ({}, "differs in the function (its code, or a value that it uses;"),
+        ({}, "differs in the function (fn of the operation"),
     ],
 )
 def test_no_digests_are_shown_of_calls_that_differ(named: dict[str, str], said: str, folder: Path) -> None:

@@ -69,7 +69,7 @@ from chunkflow.graph.recognition import recognized
 from chunkflow.graph.request import Request as Request
 from chunkflow.kernels.declare import Declare as Declare
 from chunkflow.kernels.declare import Declared as Declared
-from chunkflow.kernels.digest import digest, without_functions
+from chunkflow.kernels.digest import Arguments, outline, without_functions
 from chunkflow.kernels.map import is_scalar
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import checksums, is_new, open_target, spec_of
@@ -364,14 +364,20 @@ def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any]
     device = devices.resolve(options.device)
     named = options.name is not None
     nodes, arrays = recognized((node_of(array) for array in asked.arrays if not is_scalar(array)), named=named)
-    own = {key: value for key, value in kwargs.items() if key not in RunOptions.__annotations__}
-    said = _without([*args, own], [*asked.arrays, options.out])
-    said = without_functions(said) if named else said
-    function = digest((ask.__name__, options.name, said, nodes))
+    said = _without(_own(ask, args, kwargs), [*asked.arrays, options.out])
+    said = Arguments(without_functions(said) if named else said)
+    function = outline((ask.__name__, options.name, said, nodes))
     with checksums.asked(options.checksum, options.out):
         call = call_of_passes(function, arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         return ask(*args, **{**kwargs, "budget": budget}).done()
+
+
+def _own(ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """An operation's own arguments by their names, without those that say how it runs."""
+    given = inspect.signature(ask).bind(*args, **kwargs).arguments
+    given |= given.pop("options", {})
+    return {name: value for name, value in given.items() if name not in RunOptions.__annotations__}
 
 
 def _without(value: Any, arrays: Sequence[Any]) -> Any:
@@ -491,7 +497,7 @@ def _multi_pass_node(
         return described.plan_all() if dry_run.is_dry() else described.run()
 
     nodes = [given[i]._node for i in places]
-    said = ([None if i in places else array for i, array in enumerate(args)], rest)
+    said = Arguments(_own(ask, [None if i in places else array for i, array in enumerate(args)], rest))
     return interned(
         key_of(ask, given, kwargs),
         lambda: MultiPassNode(name, run, nodes, spec, streams=asked.streams, unroll=asked.unroll, said=said),

@@ -38,7 +38,7 @@ from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, leaves, places_of
 from chunkflow.graph.recognition import recognized
-from chunkflow.kernels.digest import digest
+from chunkflow.kernels.digest import outline
 from chunkflow.kernels.users import users_function
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import (
@@ -260,7 +260,7 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, n
     nodes, arrays = recognized(wanted, named=name is not None)
     call = {
         **versions(),
-        "the function and its arguments": digest(("dask.store", name, nodes, chunks)),
+        "the function and its arguments": outline(("dask.store", name, nodes, chunks)),
         **arrays,
         **{f"output {i}": target.name for i, target in enumerate(targets)},
         **said_of(targets),

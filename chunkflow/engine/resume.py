@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import ReadError, ResumeError, UnsupportedError, WriteError
 from chunkflow.kernels.dependencies import version_of
-from chunkflow.kernels.digest import digest, without_functions
+from chunkflow.kernels.digest import changed, digest, is_outline, outline, without_functions
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
@@ -75,12 +74,8 @@ def limit_of_left(resume: bool, targets: Sequence[Target], limit: int) -> int:
 
 
 _ARGUMENTS = "its arguments"
-_OF_FUNCTION = (
-    " (its code, or a value that it uses; where none was changed, one is another in each process: name= stands for the "
-    "function, from the first call on)"
-)
-_DIGEST = re.compile("[0-9a-f]{64}")
-"""What stands for a function without a name: it tells people nothing."""
+_MOST_NAMED = 5
+"""Most parts of a function that a message names."""
 
 
 def call_of(
@@ -91,9 +86,9 @@ def call_of(
     `name` stands for the function, if there is one.
     """
     if name is None:
-        function = {"the function": digest((kernel, nest))}
+        function = {"the function": outline((kernel, nest))}
     else:
-        function = {"the function": name, _ARGUMENTS: digest(without_functions((kernel, nest)))}
+        function = {"the function": name, _ARGUMENTS: outline(without_functions((kernel, nest)))}
     return {
         **versions(),
         "the device": device.model,
@@ -480,11 +475,22 @@ def _difference(what: str, known: Mapping[str, str], call: Mapping[str, str]) ->
     if not what.startswith(_ARRAY) or "none" in (then, now):
         if then == now or (what == _ARGUMENTS and "none" in (then, now)):  # a function without a name has none apart
             return ""
-        if _DIGEST.fullmatch(then) and _DIGEST.fullmatch(now):
-            return what + (_OF_FUNCTION if "function" in what else "")
-        return "{}: {} then, {} now".format(what, *(_DIGEST.sub("one without name=", value) for value in (then, now)))
+        if is_outline(then) and is_outline(now):
+            return _outline_difference(what, then, now)
+        return "{}: {} then, {} now".format(what, *("one without name=" if is_outline(v) else v for v in (then, now)))
     found = _array_difference(then, now)
     return f"{what}: {found}" if found else ""
+
+
+def _outline_difference(what: str, then: str, now: str) -> str:
+    """How a function or its arguments differ from those of an earlier call."""
+    names = changed(then, now)
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    which = f" ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
+    return (
+        f"{what}{which}; where none was changed, a value is another in each process: name= stands for the function, "
+        "from the first call on"
+    )
 
 
 def packed(value: Any, arrays: list[np.ndarray]) -> Any:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import copyreg
 import dataclasses
 import hashlib
+import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from fractions import Fraction
@@ -59,8 +61,18 @@ _BESIDE = "; an array that is stored may be given to the call beside the other, 
 _LARGEST = 1 << 30
 """Bytes of the largest labelled array that is known by its elements."""
 
+_SHORT = 16
+"""Digits that are kept of the digest of a part: they only tell which one differs."""
+
 _BY_WORD = {"getattr", "vars", "__dict__", "attrgetter"}
 """Names by which a function may ask for attributes that it does not name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Those of a call, each of which is a part of its outline."""
+
+    kwargs: dict[str, Any]
 
 
 def digest(value: Any) -> str:
@@ -76,13 +88,35 @@ def digest(value: Any) -> str:
     >>> digest(lambda x: x + 1) == digest(lambda x: x + 1), digest(lambda x: x + 1) == digest(lambda x: x + 2)
     (True, False)
     """
+    return _walked(value).whole()
+
+
+def outline(value: Any) -> str:
+    """The digest of a value, and of each of its parts that a name tells people, as JSON: `changed` names them."""
+    walk = _walked(value)
+    return json.dumps({"": walk.whole()} | walk.parts)
+
+
+def changed(then: str, now: str) -> list[str]:
+    """The names of what differs between two outlines, or of what one lacks if it is that; none where it has no name."""
+    was, found = json.loads(then), json.loads(now)
+    differ = [name for name in {**was, **found} if name and was.get(name) != found.get(name)]
+    return [name for name in differ if name in was and name in found] or differ
+
+
+def is_outline(text: str) -> bool:
+    """Whether `outline` has made a text."""
+    return text.startswith('{"": "')
+
+
+def _walked(value: Any) -> _Walk:
     walk = _Walk()
     try:
         walk.add(value)
         walk.finish()
     except RecursionError:
         _refuse(value)
-    return walk.sha.hexdigest()
+    return walk
 
 
 def without_functions(value: Any) -> Any:
@@ -127,14 +161,46 @@ _CALLED = (FunctionType, MethodType, partial, np.vectorize)
 
 
 class _Walk:
-    """Feeds a digest. What was met before, as in a function that calls itself, is known by its place."""
+    """Feeds a digest. What was met before, as in a function that calls itself, is known by its place.
+
+    Parts that have names are digested apart, and what they are parts of takes their digests.
+    """
 
     def __init__(self) -> None:
-        self.sha = hashlib.sha256()
-        self._met: dict[int, int] = {}
+        self.parts: dict[str, str] = {}
+        """Digests of parts by their names, without those of parts of their own."""
+        self._sha = hashlib.sha256()
+        self._inner: list[str] = []
+        """The digests of the parts of what is being walked."""
+        self._part = ""
+        """What is being walked, by a name that no other part has."""
+        self._counts = Counter[str]()
+        self._met: dict[int, str] = {}
         self._kept: list[Any] = []  # or an object's number may become another's
         self._names: set[str] = set()
         self._modules: list[ModuleType] = []
+
+    def whole(self) -> str:
+        """The digest of all that was added, parts included."""
+        return hashlib.sha256("".join([self._sha.hexdigest(), *self._inner]).encode()).hexdigest()
+
+    def part(self, name: str, value: Any) -> None:
+        """Add a part that has a name."""
+        self._say("part", name)
+        outer = self._sha, self._inner, self._part
+        self._sha, self._inner, self._part = hashlib.sha256(), [], self._numbered(f"part {name}")
+        self.add(value)
+        own, whole = self._sha.hexdigest(), self.whole()
+        self._sha, self._inner, self._part = outer
+        self._inner.append(whole)
+        if name in self.parts:  # of another thing that is called so, too
+            own = hashlib.sha256(f"{self.parts[name]}{own}".encode()).hexdigest()
+        self.parts[name] = own[:_SHORT]
+
+    def _numbered(self, name: str) -> str:
+        """A name with a number, by which it is another one each time."""
+        self._counts[name] += 1
+        return f"{name} #{self._counts[name]}"
 
     def finish(self) -> None:
         """Add what functions use of the modules that were met: the user's, which are known by no version."""
@@ -147,8 +213,7 @@ class _Walk:
         ]:
             for module, name in used:
                 added.add((module.__name__, name))
-                self._say("attribute", module.__name__, name)
-                self.add(vars(module)[name])
+                self.part(f"{module.__name__}.{name}", vars(module)[name])
 
     def _used(self, module: ModuleType) -> set[str]:
         known = vars(module).keys()
@@ -156,13 +221,13 @@ class _Walk:
         return (self._names | by_word | {"__getattr__"}) & known
 
     def add(self, value: Any) -> None:
-        if isinstance(value, _PLAIN) and is_installed(type(value)):
+        if (isinstance(value, _PLAIN) and is_installed(type(value))) or (type(value) is tuple and not value):
             self._say(type(value).__name__, repr(value))
             return
         if id(value) in self._met:
-            self._say("met", str(self._met[id(value)]))
+            self._say("met", self._met[id(value)])
             return
-        self._met[id(value)] = len(self._met)
+        self._met[id(value)] = self._numbered(self._part)
         self._kept.append(value)
         self._add(value)
 
@@ -171,7 +236,7 @@ class _Walk:
         if (kind in (np.ndarray, np.memmap) or isinstance(value, np.generic)) and not value.dtype.hasobject:
             array = np.ascontiguousarray(value)
             self._say("array", kind.__name__, repr(array.dtype), str(np.shape(value)))
-            self.sha.update(array.reshape(-1).view(np.uint8).data)
+            self._sha.update(array.reshape(-1).view(np.uint8).data)
         elif kind in (tuple, list):
             self._each(kind.__name__, value)
         elif kind in (dict, MappingProxyType):
@@ -203,10 +268,20 @@ class _Walk:
         elif kind.__module__.partition(".")[0] in _STORED:
             _refuse(value, _BESIDE)
         elif dataclasses.is_dataclass(value) and is_installed(kind):
-            lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
-            self._each("dataclass", (kind, {name: getattr(value, name) for name in lasting}))
+            self._add_fields(value)
         else:
             self._add_object(value, kind)
+
+    def _add_fields(self, value: Any) -> None:
+        """Add a dataclass of ours: an operation, or how one is made."""
+        self._each("dataclass", [type(value)])
+        for field in dataclasses.fields(value):
+            found = getattr(value, field.name)
+            if field.name == "kwargs" and _is_named(found):
+                for name, argument in found.items():
+                    self.part(f"{name}=", argument)
+            elif not field.metadata.get("fleeting"):
+                self.part(f"{field.name.strip('_')} of {_operation(type(value))}", found)
 
     def _add_code(self, code: CodeType) -> None:
         self._names.update(dependencies.names(code))
@@ -240,7 +315,8 @@ class _Walk:
             members = {name: member.value for name, member in value.__members__.items()}
             own = {name: part for name, part in parts.items() if not name.startswith("_") or callable(part)}
             parts = members | {name: part for name, part in own.items() if name not in members}
-        self.add(parts)
+        for name, part in parts.items():
+            self.part(f"{value.__qualname__}.{name}", part)
 
     def _add_function(self, fn: FunctionType) -> None:
         if in_library(str(fn.__globals__.get("__name__"))):  # whatever it says of itself: decorators copy names
@@ -251,17 +327,34 @@ class _Walk:
             if hasattr(fn, "registry") and hasattr(fn, "dispatch"):
                 self._each("dispatch", (part for item in fn.registry.items() for part in item))
             elif fn.__closure__ and not (is_installed(fn) and is_importable(fn)):
-                self._each("of", (fn.__defaults__, fn.__kwdefaults__, _cells(fn)))
+                self._each("of", (fn.__defaults__, fn.__kwdefaults__))
+                for variable, value in zip(fn.__code__.co_freevars, _cells(fn), strict=True):
+                    self.part(f"{variable} of {_operation(fn)}", value)
             return
         if called := dependencies.unnamed_use(fn):
             _refuse(fn, f", as it calls {called}")
-        self._each("function", (fn.__code__, fn.__defaults__, fn.__kwdefaults__, vars(fn), _cells(fn)))
-        uses = dependencies.used_globals(fn), dependencies.imported(fn), dependencies.used_environment(fn)
-        self._each("uses", uses)
+        name, code, last = fn.__qualname__.rpartition(".")[2], fn.__code__, fn.__defaults__ or ()
+        self.part(f"the code of {name}", code)
+        with_default = code.co_varnames[code.co_argcount - len(last) : code.co_argcount]
+        defaults = dict(zip(with_default, last, strict=True)) | (fn.__kwdefaults__ or {})
+        for argument, default in defaults.items():
+            self.part(f"{argument}= of {name}", default)
+        self._each("attributes", [vars(fn)])
+        for variable, value in zip(code.co_freevars, _cells(fn), strict=True):
+            self.part(f"{variable} in {name}", value)
+        for variable, value in dependencies.used_globals(fn).items():
+            self.part(f"{variable} in {name}", value)
+        self._each("imports", dependencies.imported(fn))
+        for variable, value in dependencies.used_environment(fn).items():
+            self.part(f"{variable} of the environment", value)
 
     def _add_object(self, value: Any, kind: type) -> None:
         """Add an object by its class, its state and its items, as pickle would; some by what matters of it alone."""
-        if kind is np.vectorize:  # it keeps a compiled form once it was called
+        if kind is partial:
+            self._each("partial", (value.func, value.args, vars(value)))
+            for name, argument in value.keywords.items():
+                self.part(f"{name}=", argument)
+        elif kind is np.vectorize:  # it keeps a compiled form once it was called
             self._each("vectorize", (value.pyfunc, value.otypes, value.signature, value.excluded))
         elif hasattr(value, "py_func"):  # compiled by numba, which gives each a random number
             makers = value, getattr(value, "_dispatcher", None), getattr(value, "gufunc_builder", None)
@@ -292,7 +385,13 @@ class _Walk:
         if isinstance(found, tuple):
             make, arguments, *rest = found
             items = [None if part is None else list(part) for part in rest[1:]]  # of a list's, and of a mapping's kind
-            self._each("object", (make, arguments, *(_lasting(kind, part) for part in rest[:1]), *items))
+            state = [_lasting(kind, part) for part in rest[:1]]
+            if state and _is_named(state[0]):
+                self._each("object", (make, arguments, *items))
+                for name, part in state[0].items():
+                    self.part(f"{name} of {kind.__qualname__}", part)
+            else:
+                self._each("object", (make, arguments, *state, *items))
         elif kind.__name__ == "_lru_cache_wrapper":
             self._each("cached", (kind, value.__wrapped__))
         elif isinstance(found, str) and getattr(sys.modules.get(value.__module__), found, None) is value:
@@ -309,7 +408,7 @@ class _Walk:
     def _say(self, *words: str) -> None:
         for word in words:
             encoded = word.encode(errors="surrogatepass")
-            self.sha.update(b"%d:%b" % (len(encoded), encoded))
+            self._sha.update(b"%d:%b" % (len(encoded), encoded))
 
 
 def _refuse(value: Any, why: str = "") -> NoReturn:
@@ -321,6 +420,16 @@ def _refuse(value: Any, why: str = "") -> NoReturn:
         f"resume=True: whether {said} is the same in another process cannot be told{why}: give name=, a name that "
         "stands for the function, and change it with the function"
     )
+
+
+def _operation(value: Any) -> str:
+    """What people call what something of a library is a part of."""
+    return "the operation" if value.__module__.startswith("chunkflow.") else str(value.__name__)
+
+
+def _is_named(value: Any) -> bool:
+    """Whether something has parts with names."""
+    return type(value) is dict and all(isinstance(name, str) for name in value)
 
 
 def _cells(fn: FunctionType) -> list[Any]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,7 +21,7 @@ import pytest
 import zarr
 
 from chunkflow.errors import ArgumentError
-from chunkflow.kernels.digest import digest
+from chunkflow.kernels.digest import changed, digest, outline
 
 
 def programs(text: str) -> dict[str, str]:
@@ -574,3 +575,56 @@ def test_what_a_compiler_made_is_known_by_its_source_and_options() -> None:
     assert digest(made({"fastmath": True}, 2)) == digest(made({"fastmath": True}, 2))
     assert digest(made({"fastmath": True}, 2)) != digest(made({"fastmath": False}, 2))
     assert digest(made({"fastmath": True}, 2)) != digest(made({"fastmath": True}, 3))
+
+
+LEVEL = 2
+PLACES = {"low": 1}
+
+
+def _shifted(x: Any, by: float = 0.5) -> Any:
+    return x + by
+
+
+def _uses(x: Any, sigma: float = 1.0, *, order: int = 3) -> Any:
+    return _shifted(x) * LEVEL + PLACES["low"] * sigma * order
+
+
+class _Gain:
+    factor = 3
+
+    def __init__(self) -> None:
+        self.offset = 1
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.factor + self.offset
+
+
+def _closing(factor: float) -> Any:
+    return lambda x: x * factor
+
+
+GAIN = _Gain()
+
+
+@pytest.mark.parametrize(
+    ("fn", "where", "name", "value", "said"),
+    [
+        (lambda: _uses, sys.modules[__name__], "LEVEL", 4, ["LEVEL in _uses"]),
+        (lambda: _uses, sys.modules[__name__], "PLACES", {"low": 2}, ["PLACES in _uses"]),
+        (lambda: _uses, _uses, "__defaults__", (2.0,), ["sigma= of _uses"]),
+        (lambda: _uses, _uses, "__kwdefaults__", {"order": 1}, ["order= of _uses"]),
+        (lambda: _uses, _shifted, "__defaults__", (0.25,), ["by= of _shifted"]),
+        (lambda: _uses, _shifted, "__code__", (lambda x, by: x - by).__code__, ["the code of _shifted"]),
+        (lambda: GAIN, _Gain, "factor", 4, ["_Gain.factor"]),
+        (lambda: GAIN, GAIN, "offset", 4, ["offset of _Gain"]),
+        (lambda: partial(_uses, sigma=LEVEL), sys.modules[__name__], "LEVEL", 4, ["LEVEL in _uses", "sigma="]),
+        (lambda: _closing(LEVEL), sys.modules[__name__], "LEVEL", 4, ["factor in <lambda>"]),
+    ],
+)
+def test_an_outline_says_what_is_another(
+    fn: Any, where: Any, name: str, value: Any, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    then = outline(fn())
+    assert changed(then, outline(fn())) == []
+    monkeypatch.setattr(where, name, value)
+    assert changed(then, outline(fn())) == said

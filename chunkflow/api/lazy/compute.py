@@ -35,7 +35,7 @@ from chunkflow.graph.live import lives_below
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, node_of, source_of
 from chunkflow.graph.recognition import recognized
 from chunkflow.graph.reshaping import of_same_elements
-from chunkflow.kernels.digest import digest
+from chunkflow.kernels.digest import outline
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import Published, is_labelled, open_target
 from chunkflow.stores.checksums import asked
@@ -226,7 +226,7 @@ def _gone_on_with(wanted: dict[Node, Any], options: Options, progress: ProgressL
     targets = [open_target(out, overwrite=True) for out in wanted.values()]
     check_resume(options.resume, targets)
     nodes, arrays = recognized(wanted, named=options.name is not None)
-    said = digest(("store", options.name, nodes, options.out_chunks))
+    said = outline(("store", options.name, nodes, options.out_chunks))
     device = devices.resolve(options.device)
     call = call_of_passes(said, arrays, targets, options.budget, device)
     with going_on(targets, call, options.budget, device) as budget:
