@@ -7,7 +7,8 @@ catch, and carries the figures of its message as attributes. This room imports n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -280,11 +281,42 @@ _REFUSALS: dict[type[Exception], type[ChunkflowError]] = {
 """Our errors for what Python and NumPy say about an argument, the narrower ones first."""
 
 
+def uneven(value: Any) -> str:
+    """How a list is no array, as its rows have different lengths; empty if they have not.
+
+    >>> uneven([[1, 2], [3]]), uneven([[1, 2], 3]), uneven([[1, 2], [3, 4]])
+    ('its rows are of different lengths, 2 and 1, say', 'it has rows and numbers beside each other', '')
+    """
+    if not isinstance(value, list | tuple):
+        return ""
+    rows = [each for each in value if isinstance(each, list | tuple)]
+    if 0 < len(rows) < len(value) and all(np.isscalar(each) for each in value if not isinstance(each, list | tuple)):
+        return "it has rows and numbers beside each other"
+    for row in rows:
+        if len(row) != len(rows[0]):
+            return f"its rows are of different lengths, {len(rows[0])} and {len(row)}, say"
+    return next(filter(None, map(uneven, rows)), "")
+
+
 @contextmanager
-def refused_by(name: str) -> Iterator[None]:
-    """Translate what Python or NumPy raise about the arguments of the function of this name."""
+def even(name: str, values: Iterable[Any]) -> Iterator[None]:
+    """Say which argument NumPy could not make an array of, as its rows have different lengths."""
     try:
         yield
+    except ValueError as error:
+        if "inhomogeneous" in str(error):
+            for value in values:
+                if how := uneven(value):
+                    raise ArgumentError(f"{name}: {reprlib.repr(value)} is no array: {how}") from None
+        raise
+
+
+@contextmanager
+def refused_by(name: str, values: Iterable[Any] = ()) -> Iterator[None]:
+    """Translate what Python or NumPy raise about the arguments of the function of this name: its `values`."""
+    try:
+        with even(name, values):
+            yield
     except tuple(_REFUSALS) as error:
         if isinstance(error, ChunkflowError):
             raise

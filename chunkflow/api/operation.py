@@ -48,7 +48,7 @@ from chunkflow.engine.passes import as_published, call_of_passes, going_on, refu
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.resume import check_resume
 from chunkflow.engine.run import launched
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, even
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.evaluate import op_node as op_node
 from chunkflow.graph.live import pass_of_request, reads_live, refuse_several
@@ -117,7 +117,8 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
                 f"{misspelt(kwargs.keys() - own, lacking)}"
             ) from None
         check_unmasked(*args, *(value for key, value in kwargs.items() if key in own))
-        return describe(*args, **kwargs)
+        with even(describe.__name__, (*args, *kwargs.values())):
+            return describe(*args, **kwargs)
 
     @functools.wraps(describe)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:

@@ -20,7 +20,7 @@ from chunkflow.graph.masks import counted
 from chunkflow.graph.nodes import Lazy, Node, SourceNode, first_lazy, source_of
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_widened
-from chunkflow.stores import Source, open_source, spec_of
+from chunkflow.stores import Source, array_of, open_source, spec_of
 from chunkflow.stores.views.assigned import AssignedMask, AssignedValues, MarkedMask, MarkedValues, Picked
 from chunkflow.stores.views.marked import Marks
 
@@ -38,7 +38,7 @@ def assignment(index: Any, shape: Shape, dtype: np.dtype, values: Any, options: 
         There is no such element or axis.
     """
     if isinstance(values, list | tuple):
-        values = np.asarray(values)
+        values = array_of(values)
     if isinstance(values, np.ndarray) and values.shape == (1,):
         values = values[0]
     if not isinstance(values, str | os.PathLike | Lazy) and np.ndim(values) == 0:

@@ -19,6 +19,7 @@ from chunkflow.kernels.declare import declare_map
 from chunkflow.kernels.fusion.codegen import power
 from chunkflow.kernels.map import is_elementwise, is_scalar
 from chunkflow.kernels.twins import suited
+from chunkflow.stores import array_of
 
 
 def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -125,5 +126,5 @@ def argument(value: Any) -> Any:
     if isinstance(value, Lazy) or is_scalar(value):
         return value
     if isinstance(value, Sequence):
-        value = np.asarray(value)
+        value = array_of(value)
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value

@@ -10,6 +10,7 @@ from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.registry import (
     Between,
     Published,
+    array_of,
     format_of,
     is_dask_array,
     is_labelled,
@@ -28,6 +29,7 @@ __all__ = [
     "Sink",
     "Source",
     "Target",
+    "array_of",
     "format_of",
     "is_dask_array",
     "is_labelled",

@@ -18,7 +18,7 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, uneven
 from chunkflow.stores.cf import warn_of
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.existing_array import ExistingArray
@@ -291,7 +291,25 @@ def open_source(obj: Any) -> Source:
     for kind in KINDS:
         if kind.source is not None and kind.recognizes(obj):
             return kind.source(obj)
-    raise ArgumentTypeError(
+    raise _no_array(obj)
+
+
+def array_of(value: Any) -> np.ndarray:
+    """An array of a number, or of lists of numbers.
+
+    Raises
+    ------
+    ArgumentTypeError
+        The lists are of different lengths.
+    """
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise _no_array(value) from None
+
+
+def _no_array(obj: Any) -> ArgumentTypeError:
+    return ArgumentTypeError(
         f"an input of type {type(obj).__name__} is not an array{_instead(obj)}: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
@@ -313,12 +331,7 @@ def _instead(obj: Any) -> str:
             f" ({len(obj)} arrays or paths): chunkflow.stack joins them along a new axis, chunkflow.concatenate along "
             "one that they have. As one array"
         )
-    lengths = [len(each) for each in obj if isinstance(each, (list, tuple))]
-    if len(set(lengths)) > 1:
-        return (
-            f": its rows are of different lengths, {lengths[0]} and {next(n for n in lengths if n != lengths[0])}, say"
-        )
-    return ", but np.array makes one of numbers"
+    return f": {how}" if (how := uneven(obj)) else ", but np.array makes one of numbers"
 
 
 def open_path(path: str) -> Source:

@@ -313,7 +313,7 @@ class Array(InPlace, Collection):
         return NotImplemented if _defers(other) else product.matmul(other, self)
 
     def __getitem__(self, index: Any) -> Array:
-        with refused_by(f"an index of an array of shape {self._node.shape}"):
+        with refused_by(f"an index of an array of shape {self._node.shape}", [index]):
             found = self._looked_up(index)
             found = type(self)(indexed(self._node, index)) if found is None else found
         return remembered(found, operator.getitem, (self, index), {}, ())  # type: ignore[no-any-return]
@@ -567,7 +567,7 @@ class _Outer:
         self._array = array
 
     def __getitem__(self, index: Any) -> Array:
-        with refused_by(f"an outer index of an array of shape {self._array._node.shape}"):
+        with refused_by(f"an outer index of an array of shape {self._array._node.shape}", [index]):
             found = type(self._array)(indexed(self._array._node, index, outer=True))
         return remembered(found, outer_index, (self._array, index), {}, ())  # type: ignore[no-any-return]
 

@@ -24,6 +24,7 @@ from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
 from chunkflow.kernels.map import is_scalar
+from chunkflow.stores import array_of
 
 
 def places(shape: Sequence[int]) -> list[Array]:
@@ -78,7 +79,7 @@ def full(
             return TimeArray(filled(Array, sides, np.asarray(fill_value).view("i8")), fill_value.dtype)
     elif is_scalar(fill_value):
         return fill.constant(Array, sides, fill_value, dtype)
-    array = fill_value if is_lazy else opened(np.asarray(fill_value))
+    array = fill_value if is_lazy else opened(array_of(fill_value))
     return np.broadcast_to(array if dtype is None else array.astype(dtype), sides)
 
 
@@ -283,7 +284,7 @@ def linspace(
     fill.check_layout("C", device)
     check_eager("linspace", start=start, stop=stop)
     for name, value in (("start", start), ("stop", stop)):
-        if np.asarray(value).dtype.kind not in "biufc":
+        if array_of(value).dtype.kind not in "biufc":
             raise ArgumentTypeError(f"{name}={value!r} must be a number, or an array of them")
     start, stop = (v if is_scalar(v) else np.asarray(v) for v in (start, stop))
     number = fill.sides_of((num,))[0]
@@ -402,7 +403,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     >>> x.shape, y.compute(device="cpu")[:, 0]
     ((2, 3), array([0., 1.]))
     """
-    given = [x if isinstance(x, Lazy) else opened(np.asarray(x)) for x in xi]
+    given = [x if isinstance(x, Lazy) else opened(array_of(x)) for x in xi]
     return numpy_shapes.meshgrid(*given, copy=copy, sparse=sparse, indexing=indexing)
 
 

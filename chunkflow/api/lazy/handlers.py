@@ -34,7 +34,7 @@ class Handlers:
         places, named = bound(fn, name, args, kwargs)
         ours = numpy_dispatch.FUNCTIONS[fn]
         check_taken(ours, name, named)
-        with refused_by(name):
+        with refused_by(name, (*args, *kwargs.values())):
             return self.functions[fn](ours, places, named)
 
     def operation(self, ours: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -43,5 +43,5 @@ class Handlers:
         if ours not in self.operations:
             raise self.refusal(name)
         places, named = bound(ours, name, args, kwargs)
-        with refused_by(name):
+        with refused_by(name, (*args, *kwargs.values())):
             return self.operations[ours](ours, places, named)

@@ -55,6 +55,7 @@ from chunkflow.api.stencil import gradient
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
+from chunkflow.stores import array_of
 
 # -- Functions by themselves -----------------------------------------------------------------------------------------
 
@@ -428,7 +429,7 @@ def ufunc(kind: type[Masked], fn: np.ufunc, method: str, inputs: Sequence[Any], 
 
 def multiplied(kind: type[Masked], name: str, factors: Sequence[Any], *, strict: bool = False) -> Any:
     """What a product of two arrays gives, of NumPy's of this name."""
-    with refused_by(f"np.{name}"):
+    with refused_by(f"np.{name}", factors):
         return masked_products.dot(getattr(product, name), opened(kind, list(factors)), {}, strict=strict)
 
 
@@ -455,7 +456,7 @@ def operation(kind: type[Masked], ours: Function, args: Sequence[Any], kwargs: M
 
 def operated(operator: Function, operands: Sequence[Any], kind: type[Masked]) -> Any:
     """What one of Python's operators gives of masked expressions, as of arrays of numpy.ma's."""
-    given = opened(kind, [np.asarray(each) if isinstance(each, list | tuple) else each for each in operands])
+    given = opened(kind, [array_of(each) if isinstance(each, list | tuple) else each for each in operands])
     arrays, hidden = defined(operator, data_of(given))
     found = operator(*arrays)
     return masked_with(given, found, *hidden, *not_finite(operator, found))

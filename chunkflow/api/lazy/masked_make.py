@@ -12,6 +12,7 @@ from chunkflow.api.lazy.masked import MaskedArray
 from chunkflow.api.lazy.masked_parts import data_of, either, opened
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import SourceNode
+from chunkflow.stores import array_of
 
 
 def masked_array(data: Any, mask: Any = None, fill_value: Any = None) -> MaskedArray:
@@ -132,4 +133,4 @@ def _opened(x: Any) -> Any:
     given = opened(MaskedArray, x)
     if isinstance(given, Array | MaskedArray):
         return given
-    return Array(SourceNode(np.asarray(x) if isinstance(x, list | tuple | bool | int | float) else x))
+    return Array(SourceNode(array_of(x) if isinstance(x, list | tuple | bool | int | float) else x))

@@ -13,6 +13,7 @@ from chunkflow.api.lazy.masked_parts import WAYS_OUT, Masked, data_of, elementwi
 from chunkflow.api.reductions import extremes, sums
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
+from chunkflow.stores import array_of
 
 
 def refusal(name: str, why: str = "is not supported") -> UnsupportedError:
@@ -84,7 +85,7 @@ def appended(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 def as_one(value: Any) -> Any:
     """An array in the place of a list."""
-    return np.asarray(value) if isinstance(value, list | tuple) else value
+    return array_of(value) if isinstance(value, list | tuple) else value
 
 
 def first_masked(values: Any) -> Masked:

@@ -129,7 +129,7 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     name, ours = name_of(fn), FUNCTIONS[fn]
     places, named = bound(fn, name, args, kwargs)
     check_taken(ours, name, named)
-    with refused_by(name):
+    with refused_by(name, (*args, *kwargs.values())):
         return ours(*places, **named)
 
 

@@ -236,7 +236,8 @@ def _float(dtype: Any) -> np.dtype:
 
 def _fitting(size: Size | None, *values: Any) -> tuple[int, ...]:
     """The shape of an array of numbers with parameters, which need not have as many axes."""
-    shape = np.broadcast_shapes(*map(np.shape, values))
+    with refused_by("parameters", values):
+        shape = np.broadcast_shapes(*map(np.shape, values))
     sides = shape if size is None else sides_of(size)
     with refused_by(f"size={size!r}, and arguments of shape {shape}"):
         np.broadcast_to(np.broadcast_to(np.uint8(0), shape), sides)

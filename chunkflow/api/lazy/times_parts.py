@@ -16,7 +16,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import Lazy, SourceNode
-from chunkflow.stores import Source, is_labelled
+from chunkflow.stores import Source, array_of, is_labelled
 from chunkflow.stores.checks import check_unmasked
 from chunkflow.stores.times import NAT, counts_of
 
@@ -140,7 +140,7 @@ def operand(value: Any) -> Argument:
             raise ArgumentTypeError(
                 f"{value!r} is not read as a time: {error}; np.datetime64('NaT') is missing"
             ) from None
-    found = np.asarray(value)
+    found = array_of(value)
     if found.dtype.kind in "mM":
         return Argument(
             found.astype(found.dtype.newbyteorder("="), copy=False).view("i8")[()], found.dtype.newbyteorder("=")

@@ -24,7 +24,7 @@ from chunkflow.graph.live import lives_below
 from chunkflow.graph.nodes import Lazy, source_of
 from chunkflow.graph.slicing import unsqueezed
 from chunkflow.kernels.map import is_scalar
-from chunkflow.stores import spec_of
+from chunkflow.stores import array_of, spec_of
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
 MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
@@ -285,7 +285,7 @@ def _listed(arrays: Any) -> Sequence[Any]:
         raise ArgumentTypeError(f"arrays must be a list or tuple of them, not a {type(arrays).__name__}")
     if not arrays:
         raise ArgumentError("arrays is empty: at least one is needed")
-    return [np.asarray(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in arrays]
+    return [array_of(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in arrays]
 
 
 def _common(dtype: Any, casting: Any) -> Callable[[Sequence[np.dtype]], np.dtype]:
