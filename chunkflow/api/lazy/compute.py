@@ -391,9 +391,9 @@ def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Any: ...
 def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any:
     """Plan of an operation, or of expressions, before anything runs: print it. Nothing is written.
 
-    A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given. Where
-    the host computes, a few more calls, a few chunks and copies of results show how long they take, in budgets of 64
-    MiB or more. Arrays that are computed when they are read are not read for it.
+    A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given. A few
+    more calls show how long it takes. Where the host computes, a few chunks and copies of results do so for them, in
+    budgets of 64 MiB or more. Arrays that are computed when they are read are not read for it.
 
     Parameters
     ----------

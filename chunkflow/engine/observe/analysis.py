@@ -18,6 +18,8 @@ from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.observe.report import Report
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Observer, observing
+from chunkflow.kernels.protocol import Kind
+from chunkflow.kernels.users import users_function
 from chunkflow.planner.cost import ragged, written
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import Target, cold_bytes, encoder_of, gaps_of, practice_of
@@ -25,8 +27,8 @@ from chunkflow.stores.protocol import Target, cold_bytes, encoder_of, gaps_of, p
 LARGE_CHUNK = 64 << 20
 """Bytes of a chunk that is not read for a forecast."""
 
-FORECAST = 64 << 20
-"""Bytes of a budget in which there is room for a forecast."""
+SMALL = 64 << 20
+"""Bytes of a budget in which there is room to try what all threads do at once. In smaller ones it is a lane alone."""
 
 HALO = 2
 """Extra time of a block with a halo, in overheads of a block: it copies what it shares with the block before, and fills
@@ -48,12 +50,14 @@ class AnalyzedRun:
     seconds: float
     cold: int = 0
     computing: float | None = None
-    framing: float = 0.0
+    framing: float | None = 0.0
     decoding: float | None = None
     storing: float = 0.0
     created: int = 0
     encoding: float | None = None
     crowd: float = 1.0
+    on_device: float = 0.0
+    """Seconds that a function of the user's takes on a device with memory of its own, beside which all else is done."""
 
     @property
     def predicted(self) -> float:
@@ -72,6 +76,7 @@ class AnalyzedRun:
         if self.computing is not None:
             more = sum(stages[name] - planned.stages[name] for name in ("read", "compute", "write"))
             seconds += more / plan.lanes * ragged(plan.rows, plan.lanes)
+        seconds = max(seconds, self.on_device)
         return max((seconds + self._taking) * self.crowd, self._disk)
 
     @property
@@ -100,11 +105,13 @@ class AnalyzedRun:
             spilled = (
                 (reading - framed) * (1 / plan.machine.spill - 1) if self._spills and not plan.machine.load else 0.0
             )
-            stages["compute"], stages["read"] = self.computing, stages["read"] - framed + self.framing + spilled
+            framing = framed if self.framing is None else self.framing
+            stages["compute"], stages["read"] = self.computing, stages["read"] - framed + framing + spilled
         if self.storing:
             stages["write"] += self.storing - plan.traffic.write / plan.machine.write
         if self.encoding is not None:
             stages["write"] = written(plan.machine, plan.traffic, plan.lanes) + self.encoding / self._encoders
+        stages["compute"] = max(stages["compute"], self.on_device)
         return stages
 
     @property
@@ -195,14 +202,23 @@ class _RunTimer(Observer):
         self.runs.append(replace(run, seconds=time.perf_counter() - begun))
 
 
-def _rehearsed(plan: Plan, run: Prepared | None) -> AnalyzedRun:
-    """A run that has not begun, with what a few calls of its parts show."""
+def _rehearsed(plan: Plan, run: Prepared | None, *, alone: bool = False) -> AnalyzedRun:
+    """A run that has not begun, with what a few calls of its parts show: those of a lane if it is tried `alone`."""
     begun = AnalyzedRun(plan, 0.0)
     if run is not None:
         with suppress(Exception):  # the run itself will raise this error
             begun = replace(begun, cold=cold_bytes(run.sources))
-            if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
+            if run.kernel is None or not all(plan.op.extents):
+                return begun
+            if plan.machine.staged:
+                if run.kernel.kind is Kind.MAP and users_function(run.kernel) is not None:
+                    seconds = rehearsal.computing_on_device(run.kernel, plan, run.sources, run.device, run.pool)
+                    begun = replace(begun, on_device=seconds)
+            else:
                 pairs, crowd = [*zip(run.targets, plan.outputs, strict=True)], rehearsal.Crowd()
+                if alone:
+                    seconds = rehearsal.computing_alone(run.kernel, plan, run.sources, run.device, crowd)
+                    return replace(begun, computing=seconds, framing=None, crowd=crowd.factor)
                 decoding = rehearsal.decoding(plan, run.sources, crowd)
                 with ExitStack() as stack:
                     outlets = [_outlet(target, spec, stack) for target, spec in pairs]
@@ -232,17 +248,15 @@ def forecast(run: Prepared) -> Plan:
     """The plan of a prepared run, with the seconds that a few calls of its parts let expect.
 
     Some chunks of each source are read for it, but not of arrays that are computed when they are read, nor large ones.
-    It takes memory of its own: within a small budget there is none.
+    It takes memory of its own: no more than the budget.
     """
     plan = run.plan
-    if plan.budget < FORECAST:
-        return plan
     for source in run.sources:
         spec = source.spec
         known = spec.storage.in_memory or source.footprint is not None
         if not known or math.prod(spec.chunks or ()) * spec.dtype.itemsize > LARGE_CHUNK:
             return plan
-    predicted = _rehearsed(plan, run).predicted
+    predicted = _rehearsed(plan, run, alone=plan.budget < SMALL).predicted
     missing = [
         f"{name}: {gaps.number} of the chunks that were tried are missing, and read as the fill value"
         for name, gaps in gaps_of(run.sources)

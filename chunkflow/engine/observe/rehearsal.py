@@ -22,7 +22,7 @@ from chunkflow.core.grid import Grid, Region, Shape, within
 from chunkflow.core.halo import fill
 from chunkflow.core.nest import Operand
 from chunkflow.core.spec import ArraySpec
-from chunkflow.devices.protocol import Device
+from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator, read_whole
@@ -51,6 +51,9 @@ CHUNKS, CHUNKS_BYTES = 8, 16 << 20
 
 ENCODED = 2 << 20
 """Most bytes of a result that are encoded at once: codecs look back no farther, and slow ones take a while for more."""
+
+ON_DEVICE = 64 << 20
+"""Most bytes of a block on a device with memory of its own, unless its whole lines have more."""
 
 ROOM = 4
 """An array of a result's size is made if it takes at most one part in so many of the memory that is available."""
@@ -166,6 +169,44 @@ def computing(
     each = [partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)]
     *making, kernels, storing, encoding = _at_once(each, crowd)
     return LaneSeconds(sum(making), kernels, storing, encoding if encoding else None)
+
+
+def computing_alone(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device, crowd: Crowd) -> float:
+    """Seconds in which a lane computes all of a plan's blocks, estimated by one of them, while others do nothing.
+
+    It takes no more memory than that lane in a run.
+    """
+
+    def calls() -> Calls:
+        step = next(iter(plan.steps()))
+        pairs = zip(sources, plan.op.operands, strict=True)
+        blocks = [_block(s, o, plan, step, device, real=False) for s, o in pairs]
+        call = _again(BlockRunner(kernel, plan, device, Trace()), plan, step, blocks, {}, ())
+        return lambda: call()[2:3], (math.prod(plan.op.extents) / math.prod(grid.shape_of(step.box)),)
+
+    return _at_once([calls], crowd)[0]
+
+
+def computing_on_device(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool) -> float:
+    """Seconds in which a device with memory of its own computes all of a plan's blocks, estimated by a part of one."""
+    nest, block = plan.op, grid.shape_of(next(iter(plan.steps())).box)
+    units = tuple(n if a in nest.whole else 1 for a, n in enumerate(block))
+    itemsize = max(spec.dtype.itemsize for spec in plan.operands)
+    sides = grid.fit(block, units, range(len(block)), max(ON_DEVICE // itemsize, math.prod(units)))
+    box, cut = grid.whole(sides), Grid(nest.extents, sides)
+    with device.attach(), pool.active():
+        lane = device.caller_lane()
+        blocks = [read_block(s, o, device, box) for s, o in zip(sources, nest.operands, strict=True)]
+
+        def call() -> float:
+            begun = time.perf_counter()
+            kernel(blocks, nest, cut, (0,) * len(sides), box)
+            lane.synchronize()
+            return time.perf_counter() - begun
+
+        call()  # which may compile
+        seconds = min(call() for _ in range(CALLS))
+    return seconds * math.prod(nest.extents) / math.prod(sides)
 
 
 def _reads(plan: Plan, step: Step) -> bool:
@@ -440,7 +481,7 @@ def _again(
         begun = host.own_time()
         results = runner(given, step, turns)
         computed = host.own_time() - begun
-        each = [place.put(result) for place, result in zip(places, results, strict=True)]
+        each = [place.put(result) for place, result in zip(places, results, strict=False)]
         stored, encoded = (sum(seconds[k] for seconds in each) for k in range(2))
         return new, known, computed, stored, encoded
 

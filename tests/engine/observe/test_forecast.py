@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -16,6 +18,7 @@ import zarr
 
 import chunkflow as cf
 from chunkflow.api import operation
+from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.engine.observe import rehearsal
 from chunkflow.engine.observe.analysis import AnalyzedRun
 from chunkflow.engine.observe.rehearsal import LONG, Calls, Crowd, Outlet, Seen, _at_once, _Place, _place
@@ -227,6 +230,44 @@ def test_all_that_the_host_does_takes_longer_among_others(tmp_path: Path) -> Non
     alone = replace(run, crowd=1.0)
     assert replace(run, crowd=3.0).predicted == pytest.approx(3 * alone.predicted)
     assert replace(run, crowd=3.0).plan is run.plan
+
+
+# -- Functions that take long ----------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A function that takes a microsecond for each element of a block, by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now, self.largest = 0.0, 0
+
+    def __call__(self, block: Any) -> Any:
+        self.now += block.size * 1e-6
+        self.largest = max(self.largest, block.size)
+        return block + 1
+
+
+@pytest.mark.parametrize("budget", ["300kB", "4MB", "100MB"])
+def test_a_slow_function_is_known_in_any_budget(budget: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "x.npy", np.ones((512, 1024), "f4"))
+    slow = Slow()
+    monkeypatch.setattr(host, "own_time", lambda: slow.now)
+    device = NumpyDevice(lanes=1)
+    plan = cf.explain(cf.map, slow, tmp_path / "x.npy", device=device, budget=budget)
+    assert plan.predicted is not None
+    assert plan.predicted == pytest.approx(512 * 1024 * 1e-6, rel=0.1)
+    assert slow.largest <= max(math.prod(plan.block), 64 << 10), "the forecast takes no more than the run"
+    halos = cf.explain(cf.map_overlap, slow, tmp_path / "x.npy", depth=(8, 0), device=device, budget=budget)
+    assert halos.predicted is not None
+    assert halos.predicted == pytest.approx(len(halos.grid) * math.prod(halos.slot_shape(0)) * 1e-6, rel=0.25)
+
+
+@pytest.mark.gpu
+def test_a_slow_function_is_known_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    monkeypatch.setattr(rehearsal, "time", SimpleNamespace(perf_counter=lambda: slow.now))
+    plan = cf.explain(cf.map, slow, np.ones((4096, 4096), "f4"), device="cuda", budget="100MB")
+    assert plan.predicted == pytest.approx(4096 * 4096 * 1e-6, rel=0.1)
 
 
 # -- Transforms ----------------------------------------------------------------------------------------------
