@@ -23,7 +23,7 @@ LEAST = 0.1
 """Share of a run that a change has to save."""
 
 WAITING = 250e-6
-"""Seconds that threads wait for one another at each small block, which the model does not know."""
+"""Seconds that threads wait for one another in a stage of a small block, at least, which the model does not know."""
 
 STARTING = 8e-3
 """Seconds that a run on a device of its own takes before its first stage and after its last one, if it makes no file.
@@ -148,7 +148,7 @@ def _by_stages(run: Seen, other: Plan) -> float:
     block, and to the number of blocks, as far as that was predicted, and stays as it is otherwise.
     """
     known, would = run.plan.estimate, dict(other.estimate.stages)
-    waiting = WAITING * len(run.plan.grid) if run.plan.lanes > 1 else 0.0
+    waiting = _waiting(run) * len(run.plan.grid) if run.plan.lanes > 1 else 0.0
     times = len(other.grid) / len(run.plan.grid)
     would["read"] = _read(run, other, run.spent["read"]) if run.spent.get("read") and known.stages["read"] else 0.0
     for stage in ("compute", "write"):
@@ -169,6 +169,15 @@ def _by_stages(run: Seen, other: Plan) -> float:
     if known.handed:
         then += handed * other.estimate.handed / known.handed
     return _in_lanes(other, would) + then + max(_taking(other) - _taking(run.plan), 0.0)
+
+
+def _waiting(run: Seen) -> float:
+    """Seconds that a stage of a block waits: as long as the copies of results to memory took beyond their bytes."""
+    plan = run.plan
+    if not all(spec.storage.in_memory for spec in plan.outputs):
+        return WAITING
+    copied = run.spent.get("write", 0.0) - plan.estimate.stages["write"]
+    return max(WAITING, copied / len(plan.grid))
 
 
 def _taking(plan: Plan) -> float:
