@@ -111,9 +111,11 @@ def remembered(result: Any, fn: Callable[..., Any], args: Sequence[Any], kwargs:
 def _own(given: Sequence[Any]) -> Iterator[Any]:
     """Arrays of the user's own, also those that views are made of."""
     for array in given:
+        if isinstance(array, Lazy) or is_scalar(array):
+            continue
         if isinstance(array, View):
             yield from _own(array.arrays)
-        elif not (isinstance(array, Lazy) or is_scalar(array)):
+        else:
             yield array
 
 

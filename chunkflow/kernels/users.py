@@ -21,7 +21,7 @@ def users_function(kernel: Any) -> Callable[..., Any] | None:
     >>> users_function(MapKernel(len, (SLOT,), {}, (0,))), users_function(MapKernel(np.sqrt, (SLOT,), {}, (0,)))
     (None, None)
     """
-    return _found(kernel, set())
+    return None if getattr(kernel, "data_independent", False) else _found(kernel, set())
 
 
 def _found(value: Any, met: set[int]) -> Callable[..., Any] | None:

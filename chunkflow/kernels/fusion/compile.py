@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ MOST_ARRAYS = 24
 """Most arrays that go into a kernel and come out of it: its parameters have room for so many with eight dimensions."""
 
 
+@dataclass(frozen=True)
 class Nothing:
     """Takes the place of a call that a chain computes later."""
 
@@ -37,23 +38,30 @@ class ChainedCall(NamedTuple):
     spent: tuple[int, ...]
 
 
+@dataclass(frozen=True)
 class FusedCalls:
     """A chain: consecutive calls in one window, of which only the registers `results` are needed afterwards.
 
-    `make` is the device's `Elementwise`.
+    `make` is the device's `Elementwise`. Equal chains take the same memory; their numbers may differ in sign, as 0 may.
     """
 
-    def __init__(self, calls: Sequence[ChainedCall], results: Sequence[int], make: Elementwise) -> None:
-        self._calls, self._results, self._make = tuple(calls), tuple(results), make
-        own = {step.register for step in calls}
-        used = (register for step in calls for register, _ in step.call.inputs)
-        self._inputs = tuple(dict.fromkeys(register for register in used if register not in own))
-        self._known: dict[tuple[np.dtype, ...], tuple[Text, Callable[..., Any]] | None] = {}
+    calls: tuple[ChainedCall, ...]
+    results: tuple[int, ...]
+    make: Elementwise
+    _inputs: tuple[int, ...] = field(init=False)
+    _known: dict[tuple[np.dtype, ...], tuple[Text, Callable[..., Any]] | None] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        own = {step.register for step in self.calls}
+        used = (register for step in self.calls for register, _ in step.call.inputs)
+        object.__setattr__(self, "_inputs", tuple(dict.fromkeys(r for r in used if r not in own)))
 
     @property
     def arrays(self) -> int:
         """How many arrays go in and come out."""
-        return len(self._inputs) + len(self._results)
+        return len(self._inputs) + len(self.results)
 
     def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
         """Compute the results, one call after the other if there is no generated kernel for such dtypes."""
@@ -64,28 +72,28 @@ class FusedCalls:
         made = self._known[dtypes]
         if made is None:
             del given
-            for register, call, spent in self._calls:
+            for register, call, spent in self.calls:
                 registers[register] = called(call, registers, regions, grid, tuple(index))
                 for old in spent:
                     registers[old] = None
             return
         written, kernel = made
-        call = self._calls[0].call
+        call = self.calls[0].call
         shape = shape_of(along(regions[call.window], call.axes))
         like = next((block for block in given if block.shape == shape), given[0])
         outputs = [np.empty_like(like, np.dtype(dtype), shape=shape) for dtype, _ in written.outputs]
         kernel(*given, *written.scalars, *outputs)
-        for register, output in zip(self._results, outputs, strict=True):
+        for register, output in zip(self.results, outputs, strict=True):
             registers[register] = output
 
     def _compiled(self, dtypes: tuple[np.dtype, ...]) -> tuple[Text, Callable[..., Any]] | None:
         links = []
-        for register, call, _ in self._calls:
+        for register, call, _ in self.calls:
             blocks = iter(call.inputs)
             ufunc, args = _plain(call.kernel)
             links.append(Link(register, ufunc, tuple([next(blocks)[:1] if a is SLOT else a for a in args])))
-        written = text(links, self._inputs, dtypes, self._results)
-        return None if written is None else (written, self._make(written.inputs, written.outputs, written.body))
+        written = text(links, self._inputs, dtypes, self.results)
+        return None if written is None else (written, self.make(written.inputs, written.outputs, written.body))
 
 
 def compiled(kernel: Kernel, make: Elementwise | None) -> Any:
@@ -113,7 +121,8 @@ def _chained(program: Program, make: Elementwise) -> Program:
         if len(group) > 1:
             own = {step.register for step in group}
             after = {r for i, (instruction, _) in enumerate(program) if i not in own for r in read_by(instruction)}
-            chain = FusedCalls(group, [step.register for step in group if step.register in after], make)
+            results = tuple([step.register for step in group if step.register in after])
+            chain = FusedCalls(tuple(group), results, make)
             if chain.arrays <= MOST_ARRAYS:
                 for step in group:
                     found[step.register] = (Nothing(), ())

@@ -100,7 +100,7 @@ class Call:
     lies: Shape
     dtype: Any = None
     foreign: bool = False
-    token: str = field(default="", metadata={"fleeting": True})
+    token: str = field(default="", compare=False, metadata={"fleeting": True})
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,13 @@ class Fused(MultiKernel):
 
     def shapes(self, nest: LoopNest) -> tuple[Shape, ...] | None:
         return self.folding[0].shapes(nest) if len(self.folding) == 1 and self.folding[0] is not None else None
+
+    @property
+    def data_independent(self) -> bool:
+        calls = [i for i, _ in self.program if isinstance(i, Call)]
+        folds = [part.kernel for part in self.folding if part is not None]
+        kernels = *(i.kernel for i in calls), *folds
+        return not any(i.foreign for i in calls) and all(kernel.data_independent for kernel in kernels)
 
     @property
     def tried_on_zeros(self) -> bool:
