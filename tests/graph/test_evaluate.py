@@ -388,7 +388,7 @@ def test_what_a_function_takes_is_expected(asked: tuple[Any, ...]) -> None:
     assert plan.seconds >= WAITS > plan.estimate.seconds
     assert f"model   {plan.seconds:.3g} s" in str(plan)
     small = cf.explain(asked[0], array, *asked[1:], budget="1MB", device="cpu")
-    assert small.seconds == small.estimate.seconds
+    assert small.seconds >= WAITS > small.estimate.seconds
 
 
 @pytest.mark.parametrize(
