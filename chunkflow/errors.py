@@ -281,13 +281,17 @@ _REFUSALS: dict[type[Exception], type[ChunkflowError]] = {
 """Our errors for what Python and NumPy say about an argument, the narrower ones first."""
 
 
-def uneven(value: Any) -> str:
+_DEEPEST = 64
+"""Most lists in each other that NumPy makes an array of."""
+
+
+def uneven(value: Any, depth: int = 0) -> str:
     """How a list is no array, as its rows have different lengths; empty if they have not.
 
     >>> uneven([[1, 2], [3]]), uneven([[1, 2], 3]), uneven([[1, 2], [3, 4]])
     ('its rows are of different lengths, 2 and 1, say', 'it has rows and numbers beside each other', '')
     """
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple) or depth > _DEEPEST:
         return ""
     rows = [each for each in value if isinstance(each, list | tuple)]
     if 0 < len(rows) < len(value) and all(np.isscalar(each) for each in value if not isinstance(each, list | tuple)):
@@ -295,7 +299,7 @@ def uneven(value: Any) -> str:
     for row in rows:
         if len(row) != len(rows[0]):
             return f"its rows are of different lengths, {len(rows[0])} and {len(row)}, say"
-    return next(filter(None, map(uneven, rows)), "")
+    return next(filter(None, (uneven(row, depth + 1) for row in rows)), "")
 
 
 @contextmanager
@@ -307,7 +311,7 @@ def even(name: str, values: Iterable[Any]) -> Iterator[None]:
         if "inhomogeneous" in str(error):
             for value in values:
                 if how := uneven(value):
-                    raise ArgumentError(f"{name}: {reprlib.repr(value)} is no array: {how}") from None
+                    raise ArgumentError(f"{name}: {reprlib.repr(value)} is no array: {how}") from error
         raise
 
 

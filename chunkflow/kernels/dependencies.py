@@ -5,6 +5,7 @@ What is installed is known by its version. All else is the user's, and may be an
 
 from __future__ import annotations
 
+import builtins
 import dis
 import hashlib
 import importlib
@@ -25,7 +26,16 @@ _PACKAGES = {"site-packages", "dist-packages"}
 _ANY = {"eval", "exec", "globals", "__import__"}
 """Builtins by which a function may use what it does not name."""
 
+_ANY_ATTRIBUTE = {"import_module", "__globals__", "f_globals", "__builtins__"}
+"""Attributes that do the same."""
+
 _ENVIRONMENT = {"environ", "environb", "getenv"}
+
+_COMPUTED = ("BINARY_OP", "BUILD_", "FORMAT_", "CONVERT_")
+"""How instructions begin that make a name of others."""
+
+_LEFT = ("STORE_", "CONTAINS_", "POP_", "RETURN_")
+"""How instructions begin after which nothing is asked for by what was loaded."""
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
@@ -60,16 +70,45 @@ def unnamed_use(fn: FunctionType) -> str:
     for code in codes(fn.__code__):
         for name in sorted(_asked_for(code) & _ANY - fn.__globals__.keys()):
             return name
-        if "import_module" in code.co_names:
-            return "import_module"
+        for name in sorted(_ANY_ATTRIBUTE & set(code.co_names)):
+            return name
+        if {"sys", "modules"} <= set(code.co_names):
+            return "sys.modules"
+        if _makes_a_name(code):
+            return "a variable of the environment by a name that it makes"
     return ""
 
 
-def used_environment(fn: FunctionType) -> dict[str, str]:
-    """The variables of the environment whose names are in a function that reads some."""
-    reads = (code for code in codes(fn.__code__) if _ENVIRONMENT & set(code.co_names))
-    words = set[str]().union(*map(_words, reads))
-    return {name: os.environ[name] for name in sorted(words) if name in os.environ}
+def is_any(value: Any) -> bool:
+    """Whether something is one of those builtins, by whatever name."""
+    return any(value is vars(builtins)[name] for name in _ANY)
+
+
+def reads_environment(code: CodeType) -> bool:
+    """Whether code reads variables of the environment, under the usual names."""
+    return not _ENVIRONMENT.isdisjoint(code.co_names)
+
+
+def is_environment(value: Any) -> bool:
+    """Whether variables of the environment are read by something."""
+    return any(value is getattr(os, name, None) for name in _ENVIRONMENT)
+
+
+def _makes_a_name(code: CodeType) -> bool:
+    """Whether code asks for a variable of the environment by a name that is put together there."""
+    inside = called = False
+    for step in dis.get_instructions(code):
+        named = isinstance(step.argval, str) and step.argval in _ENVIRONMENT
+        if named:
+            inside, called = True, step.argval == "getenv"
+        elif inside and not called and step.argval in {"get", "pop", "setdefault"}:
+            called = True
+        elif inside:
+            ends = step.opname.startswith("CALL") if called else "SUBSCR" in step.opname or step.argrepr == "[]"
+            if not ends and step.opname.startswith(_COMPUTED):
+                return True
+            inside = not ends and not step.opname.startswith(_LEFT)
+    return False
 
 
 def imported(fn: FunctionType) -> list[ModuleType | str]:

@@ -14,6 +14,7 @@ import copyreg
 import dataclasses
 import hashlib
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -178,7 +179,10 @@ class _Walk:
         self._met: dict[int, str] = {}
         self._kept: list[Any] = []  # or an object's number may become another's
         self._names: set[str] = set()
+        self._words: set[str] = set()
+        """All texts that were met: names of attributes, or of variables of the environment, perhaps."""
         self._modules: list[ModuleType] = []
+        self._reads_environment = False
 
     def whole(self) -> str:
         """The digest of all that was added, parts included."""
@@ -203,7 +207,7 @@ class _Walk:
         return f"{name} #{self._counts[name]}"
 
     def finish(self) -> None:
-        """Add what functions use of the modules that were met: the user's, which are known by no version."""
+        """Add what functions use of the modules that were met, the user's, and of the environment."""
         added = set[tuple[str, str]]()
         while used := [
             (module, name)
@@ -214,15 +218,21 @@ class _Walk:
             for module, name in used:
                 added.add((module.__name__, name))
                 self.part(f"{module.__name__}.{name}", vars(module)[name])
+        for name in sorted(self._words & os.environ.keys()) if self._reads_environment else ():
+            self.part(f"{name} of the environment", os.environ[name])
 
     def _used(self, module: ModuleType) -> set[str]:
         known = vars(module).keys()
-        by_word = {name for name in known if not name.startswith("__")} if self._names & _BY_WORD else set[str]()
-        return (self._names | by_word | {"__getattr__"}) & known
+        named = self._names | {word for word in self._words if word.isidentifier()}
+        if self._names & _BY_WORD:  # a module in it comes with whatever imports that
+            named |= {n for n, part in vars(module).items() if n[:2] != "__" and not isinstance(part, ModuleType)}
+        return (named | {"__getattr__"}) & known
 
     def add(self, value: Any) -> None:
         if (isinstance(value, _PLAIN) and is_installed(type(value))) or (type(value) is tuple and not value):
             self._say(type(value).__name__, repr(value))
+            if isinstance(value, str):
+                self._words.add(value)
             return
         if id(value) in self._met:
             self._say("met", self._met[id(value)])
@@ -233,7 +243,12 @@ class _Walk:
 
     def _add(self, value: Any) -> None:
         kind = type(value)  # `isinstance` is deceived by proxies
-        if (kind in (np.ndarray, np.memmap) or isinstance(value, np.generic)) and not value.dtype.hasobject:
+        if value is NotImplemented:
+            self._say("not implemented")
+        elif dependencies.is_environment(value):
+            self._reads_environment = True
+            self._say("environment")
+        elif (kind in (np.ndarray, np.memmap) or isinstance(value, np.generic)) and not value.dtype.hasobject:
             array = np.ascontiguousarray(value)
             self._say("array", kind.__name__, repr(array.dtype), str(np.shape(value)))
             self._sha.update(array.reshape(-1).view(np.uint8).data)
@@ -242,9 +257,9 @@ class _Walk:
         elif kind in (dict, MappingProxyType):
             self._each("mapping", (part for item in value.items() for part in item))
         elif kind in (set, frozenset):
-            self._each("set", sorted(map(digest, value)))
+            self._each("set", sorted(value, key=digest))
         elif issubclass(kind, Enum):
-            self._each("enum", (kind, value.name))
+            self._each("enum", (kind, value.name, value.value, _set_on(value)))
         elif kind is MethodType:
             self._each("method", (value.__func__, value.__self__))
         elif kind is CodeType:
@@ -285,11 +300,16 @@ class _Walk:
 
     def _add_code(self, code: CodeType) -> None:
         self._names.update(dependencies.names(code))
+        self._reads_environment |= dependencies.reads_environment(code)
         called = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames
         kept = code.co_cellvars, code.co_freevars, code.co_exceptiontable
         self._each("code", (code.co_code, code.co_names, code.co_consts, *called, *kept))
 
     def _add_named(self, value: Any) -> None:
+        if dependencies.is_any(value):
+            _refuse(value)
+        if getattr(value, "__name__", "") in _BY_WORD:
+            self._names.add(value.__name__)
         module = getattr(value, "__module__", None) or ""
         name = getattr(value, "__qualname__", type(value).__qualname__)
         self._say("named", module, name, version_of(module), dependencies.compiled(module))
@@ -312,7 +332,7 @@ class _Walk:
         self._each("class", (type(value), *value.__bases__))
         parts = {name: part for name, part in vars(value).items() if name not in _BOOKKEEPING}
         if issubclass(value, Enum):
-            members = {name: member.value for name, member in value.__members__.items()}
+            members = {name: (member.value, _set_on(member)) for name, member in value.__members__.items()}
             own = {name: part for name, part in parts.items() if not name.startswith("_") or callable(part)}
             parts = members | {name: part for name, part in own.items() if name not in members}
         for name, part in parts.items():
@@ -321,9 +341,10 @@ class _Walk:
     def _add_function(self, fn: FunctionType) -> None:
         if in_library(str(fn.__globals__.get("__name__"))):  # whatever it says of itself: decorators copy names
             self._add_named(fn)
-            names, self._names = self._names, set[str]()  # what it names is known by its version
+            met = self._names, self._words, self._reads_environment
+            self._names, self._words = set(), set()  # what it names is known by its version
             self.add(fn.__code__)
-            self._names = names
+            self._names, self._words, self._reads_environment = met
             if hasattr(fn, "registry") and hasattr(fn, "dispatch"):
                 self._each("dispatch", (part for item in fn.registry.items() for part in item))
             elif fn.__closure__ and not (is_installed(fn) and is_importable(fn)):
@@ -332,7 +353,7 @@ class _Walk:
                     self.part(f"{variable} of {_operation(fn)}", value)
             return
         if called := dependencies.unnamed_use(fn):
-            _refuse(fn, f", as it calls {called}")
+            _refuse(fn, f", as it uses {called}")
         name, code, last = fn.__qualname__.rpartition(".")[2], fn.__code__, fn.__defaults__ or ()
         self.part(f"the code of {name}", code)
         with_default = code.co_varnames[code.co_argcount - len(last) : code.co_argcount]
@@ -345,8 +366,6 @@ class _Walk:
         for variable, value in dependencies.used_globals(fn).items():
             self.part(f"{variable} in {name}", value)
         self._each("imports", dependencies.imported(fn))
-        for variable, value in dependencies.used_environment(fn).items():
-            self.part(f"{variable} of the environment", value)
 
     def _add_object(self, value: Any, kind: type) -> None:
         """Add an object by its class, its state and its items, as pickle would; some by what matters of it alone."""
@@ -361,6 +380,8 @@ class _Walk:
             self._each("compiled", (kind, value.py_func, *(getattr(each, "targetoptions", None) for each in makers)))
         elif hasattr(value, "detach") and hasattr(value, "__array__"):  # of torch, which would say where it lies
             self._each("tensor", (kind, np.asarray(value.detach().cpu())))
+        elif isinstance(value, np.ndarray) and kind not in (np.ndarray, np.memmap, np.ma.MaskedArray):
+            self._each("subclass", (kind, np.asarray(value), getattr(value, "__dict__", None)))
         elif kind.__module__.startswith("xarray.") and hasattr(value, "to_dict"):
             if value.nbytes > _LARGEST or getattr(value, "chunks", None):
                 _refuse(value, _BESIDE)
@@ -394,8 +415,8 @@ class _Walk:
                 self._each("object", (make, arguments, *state, *items))
         elif kind.__name__ == "_lru_cache_wrapper":
             self._each("cached", (kind, value.__wrapped__))
-        elif isinstance(found, str) and getattr(sys.modules.get(value.__module__), found, None) is value:
-            self._say("global", value.__module__, found)
+        elif isinstance(found, str) and getattr(sys.modules.get(module := kind.__module__), found, None) is value:
+            self._say("global", module, found)
         else:
             _refuse(value)
 
@@ -425,6 +446,11 @@ def _refuse(value: Any, why: str = "") -> NoReturn:
 def _operation(value: Any) -> str:
     """What people call what something of a library is a part of."""
     return "the operation" if value.__module__.startswith("chunkflow.") else str(value.__name__)
+
+
+def _set_on(member: Enum) -> dict[str, Any]:
+    """Attributes that were set on a member."""
+    return {name: part for name, part in vars(member).items() if not name.startswith("_")}
 
 
 def _is_named(value: Any) -> bool:

@@ -305,6 +305,8 @@ def array_of(value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except ValueError:
+        if not uneven(value):
+            raise
         raise _no_array(value) from None
 
 

@@ -453,14 +453,45 @@ def test_order_and_names_count(first: int, modules: Path) -> None:
     assert digest_of(modules, one) != digest_of(modules, other)
 
 
-def test_variables_of_the_environment_count(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = "import os\ndef fn(b):\n    return b * float(os.environ.get('GAIN', 1))"
+ENVIRONMENT = {
+    "by a word": "import os\ndef fn(b):\n    return b * float(os.environ.get('GAIN', 1))",
+    "by a global": "import os\nNAME = 'GAIN'\ndef fn(b):\n    return b * float(os.environ[NAME])",
+    "by a default": "import os\ndef fn(b, name='GAIN'):\n    return b * float(os.getenv(name))",
+    "by one of several": "import os\ndef fn(b):\n    return b * sum(float(os.environ[n]) for n in ('GAIN',))",
+    "by another name of the environment": "from os import environ as e\ndef fn(b):\n    return b * float(e['GAIN'])",
+    "by another name of the function": "from os import getenv as e\ndef fn(b):\n    return b * float(e('GAIN'))",
+    "whether it is there": "import os\ndef fn(b):\n    return b + 1 if 'GAIN' in os.environ else f'{b}'",
+}
+
+
+@pytest.mark.parametrize("program", ENVIRONMENT.values(), ids=list(ENVIRONMENT))
+def test_variables_of_the_environment_count(program: str, modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAIN", "2")
     was = digest_of(modules, program)
     monkeypatch.setenv("OTHER", "3")
     assert digest_of(modules, program) == was
     monkeypatch.setenv("GAIN", "3")
     assert digest_of(modules, program) != was
+
+
+@pytest.mark.parametrize("name", ["os.environ['GA' + b]", "os.getenv(f'GA{b}')", "os.environ.get('%s' % b, 1)"])
+def test_variables_whose_names_are_made_are_refused(name: str, modules: Path) -> None:
+    with pytest.raises(ArgumentError, match="by a name that it makes: give name="):
+        digest_of(modules, f"import os\ndef fn(b):\n    return {name}")
+
+
+ASKED_FOR = {
+    "in a set": "import helper\nK = {helper}\ndef fn(b):\n    m, = K\n    return b * m.k",
+    "by a getter": "import helper, operator\nK = operator.attrgetter('k')\ndef fn(b):\n    return b * K(helper)",
+    "by another name of getattr": "import helper\nf = getattr\ndef fn(b):\n    return b * f(helper, 'k')",
+}
+
+
+@pytest.mark.parametrize("program", ASKED_FOR.values(), ids=list(ASKED_FOR))
+def test_attributes_of_modules_count_however_they_are_asked_for(program: str, modules: Path) -> None:
+    was = digest_of(modules, program, "k = 1")
+    assert digest_of(modules, program, "k = 1\nimport json") == was
+    assert digest_of(modules, program, "k = 2") != was
 
 
 def test_an_attribute_is_no_global(modules: Path) -> None:
@@ -532,10 +563,43 @@ def test_what_may_be_another_in_each_process_is_refused(value: Any) -> None:
         digest(lambda b: b * value)
 
 
-@pytest.mark.parametrize("call", ["eval('b * K')", "globals()['K']", "importlib.import_module('helper').K"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "eval('b * K')",
+        "globals()['K']",
+        "importlib.import_module('helper').K",
+        "fn.__globals__['K']",
+        "sys.modules['helper'].K",
+    ],
+)
 def test_what_may_use_anything_is_refused(call: str, modules: Path) -> None:
-    with pytest.raises(ArgumentError, match="cannot be told, as it calls"):
-        digest_of(modules, f"import importlib\nK = 2\ndef fn(b):\n    return {call}")
+    with pytest.raises(ArgumentError, match="cannot be told, as it uses"):
+        digest_of(modules, f"import importlib, sys\nK = 2\ndef fn(b):\n    return {call}")
+
+
+def test_it_may_not_be_used_by_another_name(modules: Path) -> None:
+    with pytest.raises(ArgumentError, match="whether <built-in function eval> is the same"):
+        digest_of(modules, "other = eval\ndef fn(b):\n    return other('b')")
+
+
+def test_members_of_flags_count_that_have_no_names(modules: Path) -> None:
+    program = "import enum\nclass F(enum.IntFlag):\n    A = 1\nK = F(8)\ndef fn(b):\n    return b * K"
+    assert digest_of(modules, program) != digest_of(modules, program.replace("8", "16"))
+
+
+def test_attributes_count_that_are_set_on_members_and_arrays(modules: Path) -> None:
+    for program in (
+        "import enum\nclass E(enum.Enum):\n    A = 1\nE.A.k = 2\ndef fn(b):\n    return b * E.A.k",
+        "import numpy\nclass S(numpy.ndarray):\n    pass\nK = numpy.ones(3).view(S)\nK.k = 2\ndef fn(b):\n    return K",
+    ):
+        assert digest_of(modules, program) != digest_of(modules, program.replace("2", "3"))
+        assert digest_of(modules, program) == digest_of(modules, program)
+
+
+def test_what_is_not_implemented_is_known(modules: Path) -> None:
+    program = "def fn(b, k=NotImplemented):\n    return b if k is NotImplemented else k"
+    assert digest_of(modules, program) == digest_of(modules, program)
 
 
 def test_an_object_that_cannot_be_shown_is_refused_in_words(modules: Path) -> None:
