@@ -180,12 +180,12 @@ class Plan(Printed):
         if self.is_read_again and self.remedy:
             return (
                 f"{len(self.grid):,} blocks of {self.block} read elements {self.rereads:,.0f} times, "
-                f"{format_bytes(self.bytes_in)}{each or ' in all'}, since {self.remedy}"
+                f"{format_bytes(self.bytes_in)}{each or ' in all'}{self._at_least}, since {self.remedy}"
             )
         if self.is_mostly_around and self.remedy:
             return (
                 f"{len(self.grid):,} blocks of {self.block} are computed with their neighbours, {self.overlap:,.0f} "
-                f"elements for each of the array's{each}, since {self.remedy}"
+                f"elements for each of the array's{each}{self._at_least}, since {self.remedy}"
             )
         if self.is_asked_often and self.remedy:
             return (
@@ -194,6 +194,12 @@ class Plan(Printed):
                 f"take{each}, since {self.remedy}"
             )
         return ""
+
+    @property
+    def _at_least(self) -> str:
+        """How long a run takes in which a function only passes over its elements, if that is long."""
+        seconds = self.times * self.estimate.seconds
+        return f", which takes {seconds:,.0f} s or more" if seconds >= 1 else ""
 
     @property
     def seconds(self) -> float:

@@ -216,6 +216,10 @@ def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
         fitting += [p for p in within if p.estimate.seconds < sooner]
     for way, narrow in itertools.product(ways, _fewer_lines(problem, sides, fitting)):
         fitting += [plan for plan in _candidates(way, narrow) if plan.estimate.seconds < sooner]
+    far = any(spec.storage.remote for spec in problem.operands)
+    most = max(REREAD if far else OFTEN, min((plan.rereads for plan in fitting), default=0.0))
+    for way, narrow in itertools.product(ways, _cubes(problem, sides, fitting)):
+        fitting += [p for p in _candidates(way, narrow) if p.rereads <= most and p.estimate.seconds < sooner]
     fitting += _looked_up(problem, sides)
     for narrow in _keeping_less(problem, sides, fitting):
         less = [plan for way in ways for plan in _candidates(way, narrow)]
@@ -277,8 +281,8 @@ def _with_notes(chosen: Plan, fitting: Sequence[Plan], most: int) -> Plan:
     larger = max(alike, key=lambda p: p.memory.total)
     if larger.memory.total > chosen.memory.total:
         notes.append(
-            f"smaller than the budget allows, as larger ones gain little: blocks of {larger.block} would take "
-            f"{format_bytes(larger.memory.total)} and {larger.estimate.seconds:.3g} s by the model"
+            f"smaller than the budget allows: by their bytes these take {chosen.estimate.seconds:.3g} s, and blocks of "
+            f"{larger.block} {larger.estimate.seconds:.3g} s and {format_bytes(larger.memory.total)}"
         )
     if chosen.depth == 1 < min(len(chosen.grid), most):
         notes.append("a single slot: one block is read, computed and written after another")
@@ -452,7 +456,7 @@ def _narrower(problem: PlanProblem, sides: _Sides) -> Iterator[_Sides]:
 def _fewer_lines(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -> Iterator[_Sides]:
     """Longest sides of blocks of ever fewer lines, where a halo along these outweighs what the blocks have."""
     op = problem.op
-    if not op.has_halo or any(op.volume(plan.block) <= MOSTLY_HALO * math.prod(plan.block) for plan in fitting):
+    if _is_little_halo(op, fitting):
         return
     along = {axis for o in op.operands for axis, beside in zip(o.axes, o.halo, strict=False) if any(beside)}
     longest = list(sides.longest)
@@ -461,6 +465,34 @@ def _fewer_lines(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -
         while axis not in along and longest[axis] > unit:
             longest[axis] = max(longest[axis] // FEWER // unit * unit, unit)
             yield sides._replace(longest=list(longest))
+
+
+def _cubes(problem: PlanProblem, sides: _Sides, fitting: Sequence[Plan]) -> Iterator[_Sides]:
+    """Longest sides of blocks that are about as long as wide, where planes with their halos are mostly halo.
+
+    So functions compute least of the halos. Rows stay long enough to be moved at once.
+    """
+    op = problem.op
+    if problem.machine.staged or _is_little_halo(op, fitting):
+        return
+    along = {axis for o in op.operands for axis, beside in zip(o.axes, o.halo, strict=False) if any(beside)}
+    moved = RUN if any(not s.storage.in_memory for s in problem.operands) else FAR
+    row = moved // min([s.dtype.itemsize for s in problem.operands], default=1)
+    side = max([n for a, n in enumerate(sides.longest) if a in along], default=1)
+    while side > 1:
+        side = -(-side // 2)
+        caps = [side if a in along else n for a, n in enumerate(sides.longest)]
+        caps[problem.order[-1]] = max(caps[problem.order[-1]], row)
+        yield sides._replace(
+            longest=[min(n, -(-cap // u) * u) for n, cap, u in zip(sides.longest, caps, sides.units, strict=True)]
+        )
+        if side <= 2 * max(max(beside) for o in op.operands for beside in o.halo):
+            break
+
+
+def _is_little_halo(op: LoopNest, fitting: Sequence[Plan]) -> bool:
+    """Whether there are blocks that are less halo than their own elements."""
+    return not op.has_halo or any(op.volume(p.block) <= MOSTLY_HALO * math.prod(p.block) for p in fitting)
 
 
 def _sides_of_a_chunk(problem: PlanProblem, sides: _Sides) -> _Sides:

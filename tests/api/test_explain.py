@@ -44,7 +44,7 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
           traffic reads 536.87 MB, writes 536.87 MB, 1.00 times the arrays; link in 536.87 MB, out 536.87 MB
           model   0.0258 s, bound by read
           pinned  268.44 MB of host memory
-          note    smaller than the budget allows, as larger ones gain little: blocks of (26, 512, 512) would take 243.27 MB and 0.0257 s by the model""",  # noqa: E501
+          note    smaller than the budget allows: by their bytes these take 0.0258 s, and blocks of (26, 512, 512) 0.0257 s and 243.27 MB""",  # noqa: E501
     ),
     (
         lambda **how: cf.explain(np.sqrt, "x.zarr", out="y.npy", **KNOWN, **how),
@@ -57,7 +57,7 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
           memory  inputs 20.97 MB + workspace 659.46 kB + staging 41.94 MB + reserve 327.68 kB = 63.90 MB of 256.00 MB
           traffic reads 536.87 MB, writes 536.87 MB
           model   0.0946 s, bound by read
-          note    smaller than the budget allows, as larger ones gain little: blocks of (44, 512, 512) would take 252.65 MB and 0.139 s by the model""",  # noqa: E501
+          note    smaller than the budget allows: by their bytes these take 0.0946 s, and blocks of (44, 512, 512) 0.139 s and 252.65 MB""",  # noqa: E501
     ),
     (
         lambda **how: PassesPlan(

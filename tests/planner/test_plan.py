@@ -966,3 +966,14 @@ def test_the_largest_block_within_a_budget_is_nearly_found(most: int, each: int,
     else:
         assert found.memory.total <= budget
         assert best - max(best // search.NEARLY, 1) <= found.block[0] <= best
+
+
+@pytest.mark.parametrize(("budget", "most"), [("8MB", 12), ("60MB", 4), ("1GB", 2.5)])
+def test_blocks_are_about_as_long_as_wide_where_slabs_would_be_mostly_halo(budget: str, most: float) -> None:
+    """Functions compute the halos of all blocks: of slabs with a halo of 24 planes on both sides that is most."""
+    x = np.broadcast_to(np.float32(1), (512, 512, 512))
+    plan = cf.explain(
+        cf.map_overlap, np.copy, x, depth=24, budget=budget, device=NumpyDevice(lanes=2), dtype="f4", workspace=8.0
+    )
+    assert plan.memory.total <= parse_bytes(budget)
+    assert plan.op.volume(plan.block) <= most * math.prod(plan.block)

@@ -30,6 +30,9 @@ LARGE_CHUNK = 64 << 20
 SMALL = 64 << 20
 """Bytes of a budget in which there is room to try what all threads do at once. In smaller ones it is a lane alone."""
 
+MANY = 1 << 14
+"""Most blocks along an axis for a forecast in a small budget: to go through more takes memory of its own."""
+
 HALO = 2
 """Extra time of a block with a halo, in overheads of a block: it copies what it shares with the block before, and fills
 the halo beyond the array's edges. (Plans do not count it: those with few large blocks were measured.)"""
@@ -256,7 +259,10 @@ def forecast(run: Prepared) -> Plan:
         known = spec.storage.in_memory or source.footprint is not None
         if not known or math.prod(spec.chunks or ()) * spec.dtype.itemsize > LARGE_CHUNK:
             return plan
-    predicted = _rehearsed(plan, run, alone=plan.budget < SMALL).predicted
+    alone = plan.budget < SMALL
+    if alone and max(plan.grid.counts, default=1) > MANY:
+        return plan
+    predicted = _rehearsed(plan, run, alone=alone).predicted
     missing = [
         f"{name}: {gaps.number} of the chunks that were tried are missing, and read as the fill value"
         for name, gaps in gaps_of(run.sources)
