@@ -103,6 +103,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: cf.store(xr.DataArray(np.arange(3)), "y.npy"),
         r"which this DataArray is not: see chunkflow\.open and from_dask$",
     ),
+    "a path to compute": (lambda: cf.compute("a.npy"), r"'a\.npy' is none: chunkflow\.open makes one of a path"),
     "nothing in an array's place": (lambda: cf.sum(None, **CPU), r"given was None: pass an array, or the path of one"),
     "arrays before the function": (lambda: cf.map("a.npy", np.sqrt), r"the function comes before the arrays"),
     "a function without return": (

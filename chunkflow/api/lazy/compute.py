@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -69,6 +70,8 @@ def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progres
         A result does not fit the host's memory: give it a place, with `store`.
     ResultError, ResultTypeError, ReadError
         As for `chunkflow.map`.
+    ArgumentTypeError
+        A path is given: `chunkflow.open` makes an expression of one.
 
     Examples
     --------
@@ -79,6 +82,12 @@ def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progres
     >>> cf.compute(x.mean(), (x**2).sum(axis=0), x.max(), device="cpu")
     (np.float64(2.5), array([ 9., 17., 29.]), np.float64(5.0))
     """
+    for value in values:
+        if isinstance(value, str | os.PathLike):
+            raise ArgumentTypeError(
+                f"compute takes expressions, and {value!r} is none: chunkflow.open makes one of a path, and "
+                "chunkflow's operations, as chunkflow.mean, take paths themselves"
+            )
     found = list(_lazies(values))
     done = _evaluated(dict.fromkeys(node_of(a) for a in found), Options(budget=budget, device=device), progress)
     results = _replaced(values, done)
