@@ -11,13 +11,26 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Options, PlacedOptions, Request, check_eager
+from chunkflow.api import mapping
+from chunkflow.api.operation import (
+    ArraySpec,
+    ChunkedRunOptions,
+    Chunks,
+    Options,
+    PlacedOptions,
+    Request,
+    check_eager,
+    description_of,
+)
 from chunkflow.api.rearrange.move import Arranged, Composition, check_order, flat, moved, one_axis, rearrangement
 from chunkflow.api.rearrange.take import line_of, picked
 from chunkflow.core import arrangement
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import spec_of
+
+LONGEST_ROW = 64 << 10
+"""Bytes of the longest rows that blocks hold whole so that a device flips them."""
 
 
 @rearrangement
@@ -111,7 +124,30 @@ def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[Chun
         axes = [arrangement.flipped(n) if a in along else arrangement.straight(n) for a, n in enumerate(shape)]
         return Arranged(arrangement.Separable(tuple(axes)), specs[0].chunks)
 
-    return moved(Composition((x,), arrange), Options(**options))
+    by_blocks = _flipped_by_blocks if _flips_rows(spec_of(x), axis) else None
+    return moved(Composition((x,), arrange, by_blocks=by_blocks), Options(**options))
+
+
+def _flips_rows(spec: ArraySpec, axis: Any) -> bool:
+    """Whether rows are flipped that are no longer than blocks, and nothing else: cores read them from their ends."""
+    last = len(spec.shape) - 1
+    if last < 1 or axis is None or spec.shape[-1] * spec.dtype.itemsize > LONGEST_ROW:
+        return False
+    return normalize_axes(axis, last + 1, "axis") == (last,) and spec.dtype.kind in "biufc"
+
+
+def _flipped_by_blocks(arrays: Sequence[Any]) -> Request:
+    """The request of an array whose rows are flipped block by block."""
+    (x,) = arrays
+    spec = spec_of(x)
+    chunks = (*["auto"] * (len(spec.shape) - 1), -1)
+    asked = description_of(mapping.map, (_flipped, x), {"chunks": chunks, "dtype": spec.dtype, "workspace": 0.0})
+    assert isinstance(asked, Request)
+    return asked
+
+
+def _flipped(block: Any) -> Any:
+    return block[..., ::-1].copy()
 
 
 @rearrangement

@@ -482,3 +482,20 @@ def test_lines_of_which_a_few_places_are_taken_are_read_there(places: np.ndarray
     assert source.bytes_read <= 2 * (2 * 60 * 8)
     with pytest.raises(errors.PlaceError, match="index 400 is out of bounds"):
         np.take_along_axis(cf.open(x), np.full((1, 60), 400), 0).compute(device="cpu")
+
+
+@pytest.mark.parametrize("place", [CPU, *CHECKING], ids=str)
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "c16", ">f8", "?"])
+def test_rows_that_are_flipped_are_right_wherever_that_is_done(place: Place, dtype: str, tmp_path: Path) -> None:
+    """A device with memory of its own flips them itself."""
+    x = np.random.default_rng(0).integers(0, 200, (60, 7, 90)).astype(dtype)
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(16, 4, 25), dimension_names=("z", "y", "x"))
+    for source in (x, tmp_path / "x.zarr", cf.open(x)[:, ::2], cf.open(x) if dtype == "?" else cf.open(x) + x[0, 0, 0]):
+        wanted = np.flip(cf.open(source).compute(device="cpu"), -1)
+        for budget in (400_000, "64MB"):
+            same(cf.compute(np.flip(cf.open(source), -1), device=place.device(), budget=budget), wanted)
+    cf.store(np.flip(cf.open(tmp_path / "x.zarr"), -1), tmp_path / "y.zarr", device=place.device())
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "y.zarr")[...], x[..., ::-1])
+    assert zarr.open_array(tmp_path / "y.zarr").metadata.dimension_names == ("z", "y", "x")
+    (plan,) = cf.explain(np.flip(cf.open(x), -1), device=place.device(), budget="64MB").plans
+    assert (2 in plan.op.whole) == place.staged
