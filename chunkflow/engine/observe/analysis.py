@@ -28,7 +28,8 @@ LARGE_CHUNK = 64 << 20
 """Bytes of a chunk that is not read for a forecast."""
 
 SMALL = 64 << 20
-"""Bytes of a budget in which there is room to try what all threads do at once. In smaller ones it is a lane alone."""
+"""Bytes of a budget in which there is room to try what all threads do at once. In smaller ones it is a lane alone, with
+a function of the user's."""
 
 MANY = 1 << 14
 """Most blocks along an axis for a forecast in a small budget: to go through more takes memory of its own."""
@@ -260,7 +261,7 @@ def forecast(run: Prepared) -> Plan:
         if not known or math.prod(spec.chunks or ()) * spec.dtype.itemsize > LARGE_CHUNK:
             return plan
     alone = plan.budget < SMALL
-    if alone and max(plan.grid.counts, default=1) > MANY:
+    if alone and (users_function(run.kernel) is None or max(plan.grid.counts, default=1) > MANY):
         return plan
     predicted = _rehearsed(plan, run, alone=alone).predicted
     missing = [

@@ -184,7 +184,7 @@ def test_walking_slabs_reads_every_element_once(place: Place, kind: Any) -> None
     }  # fmt: skip
     plan = cf.explain(cf.map_overlap, np.copy, source, device=place.device(), **options)
     assert plan.depth > 1
-    assert source.bytes_read <= 4096 or place.staged  # a few calls show how long the function takes
+    assert source.bytes_read == 0 or place.staged  # nothing is tried: dtype and workspace are given
     source.bytes_read = 0
     got = cf.map_overlap(np.copy, source, device=place.device(), **options)
     same(got, x)
