@@ -231,8 +231,8 @@ class _Walk:
     def add(self, value: Any) -> None:
         if (isinstance(value, _PLAIN) and is_installed(type(value))) or (type(value) is tuple and not value):
             self._say(type(value).__name__, repr(value))
-            if isinstance(value, str):
-                self._words.add(value)
+            if isinstance(value, str | bytes):
+                self._words.add(os.fsdecode(value))
             return
         if id(value) in self._met:
             self._say("met", self._met[id(value)])

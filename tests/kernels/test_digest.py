@@ -460,6 +460,7 @@ ENVIRONMENT = {
     "by one of several": "import os\ndef fn(b):\n    return b * sum(float(os.environ[n]) for n in ('GAIN',))",
     "by another name of the environment": "from os import environ as e\ndef fn(b):\n    return b * float(e['GAIN'])",
     "by another name of the function": "from os import getenv as e\ndef fn(b):\n    return b * float(e('GAIN'))",
+    "in bytes": "import os\ndef fn(b):\n    return b * float(os.environb[b'GAIN'])",
     "whether it is there": "import os\ndef fn(b):\n    return b + 1 if 'GAIN' in os.environ else f'{b}'",
 }
 
