@@ -326,6 +326,22 @@ def test_of_two_budgets_that_bring_as_much_the_smaller_one_is_told() -> None:
     assert [each.keywords for each in told] == [{"budget": 1 << 20}]
 
 
+@pytest.mark.parametrize("each", [0.0, 2e-3])
+def test_what_threads_wait_in_a_stage_is_seen_by_the_copies_of_results(each: float) -> None:
+    """Fewer blocks wait less by as much, in the function too, whose own seconds stay."""
+    small = plan(budget=1 << 20)
+    spec = replace(small.outputs[0], storage=Storage(in_memory=True))
+    small = replace(small, outputs=(spec,))
+    large = replace(small, block=(32, 512, 512))
+    blocks, known = len(small.grid), small.estimate.stages
+    spent = {stage: seconds + each * blocks for stage, seconds in known.items() if stage != "read"}
+    total = sum(spent.values()) / small.lanes
+    run = seen(small, spent=spent, replan=lambda budget, **_: large)
+    predicted = what_if._by_stages(replace(run, seconds=total), large)
+    own = sum(large.estimate.stages[stage] for stage in spent)
+    assert predicted == pytest.approx((own + 2 * each * len(large.grid)) / large.lanes, rel=0.25)
+
+
 def test_what_the_disk_takes_is_in_each_prediction() -> None:
     coded = plan(chunks=(64, 512, 512), storage=Storage(how="zarr", codec="gzip"))
     large = plan(chunks=(64, 512, 512), storage=Storage(how="zarr", raw=True))
