@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
@@ -45,12 +49,12 @@ def names_of(
     """The names of each output's axes.
 
     An axis has no name where nothing is known of it, where its length is another, or where sources have different
-    names. A function that gets axes of one length whole, by its `chunks`, may have exchanged them.
+    names. A function that gets an axis whole, by its `chunks`, may have made another one of it: a transform does.
     """
     extents = nest.extents
     lengths = zip(declared.axes, chunking.lengths(chunks, len(declared.axes)), strict=True)
     whole = {a for a, n in lengths if a is not None and (n == "whole" or (n != "auto" and n >= extents[a]))}
-    unknown = {a for a in whole if any(b != a and extents[b] == extents[a] for b in whole)}
+    unknown = set() if _keeps_axes(declared.kernel) else whole
     found: dict[int, set[str]] = {}
     for source, operand in zip(sources, nest.operands, strict=True):
         known = labels_of(source).dimension_names or ()
@@ -62,3 +66,10 @@ def names_of(
         walked = zip(axes, output.shape, strict=True) if len(axes) == len(output.shape) else ()
         each = [found.get(a, set()) if a is not None and n == extents[a] else set() for a, n in walked]
         yield [next(iter(some)) if len(some) == 1 else None for some in each]
+
+
+def _keeps_axes(kernel: Any) -> bool:
+    """Whether a function is known to leave axes what they are: one of NumPy's of elements, or one of ours."""
+    fn = getattr(getattr(kernel, "kernel", kernel), "fn", None)
+    fn = fn.func if isinstance(fn, partial) else fn
+    return fn is None or isinstance(fn, np.ufunc) or str(getattr(fn, "__module__", "")).startswith("chunkflow.")

@@ -230,6 +230,7 @@ def _turned(array: Any, out: Path) -> None:
             lambda path, out: _turned(cf.open(path)[..., :6], out),
             ["z", "dim_1", "dim_2"],
         ),
+        (lambda path, out: cf.map(np.fft.fft, path, chunks=(2, 3, -1), out=out, **CPU), ["z", "y", "dim_2"]),
     ],
     ids=[
         "map",
@@ -251,6 +252,7 @@ def _turned(array: Any, out: Path) -> None:
         "stacked arrays",
         "chunks",
         "axes that a function may exchange",
+        "an axis that a function may transform",
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*scale_factor")
