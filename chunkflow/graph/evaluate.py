@@ -54,7 +54,7 @@ from chunkflow.graph.live import check_ends, check_once, filled, lives, lives_be
 from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
-from chunkflow.graph.sources import named, plain
+from chunkflow.graph.sources import with_axis_names, without_axis_names
 from chunkflow.kernels.protocol import Became, trial
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source, open_target
@@ -142,7 +142,7 @@ class Evaluation:
                 self._asked -= later
                 self._compute(group, wanted, place)
                 for node in set(self.stored) - given - wanting - set(wanted):
-                    old = plain(self.stored.pop(node))  # no later pass needs it
+                    old = without_axis_names(self.stored.pop(node))  # no later pass needs it
                     if isinstance(old, np.memmap) and passes is None:
                         Path(str(old.filename)).write_bytes(b"")
             found = {node: self._unread[node] if node in self._unread else self.stored[node] for node in wanted}
@@ -428,7 +428,7 @@ class Evaluation:
             number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
             if names and member not in self._asked:  # later passes name their results after these
-                some = list(map(named, some, names))
+                some = list(map(with_axis_names, some, names))
             names = names[number:]
             whole, same = all(same[:number]), same[number:]
             self._store(member, some[0] if number == 1 else tuple(some), whole=whole)

@@ -62,14 +62,14 @@ class Unchanged:
         return array
 
 
-class Named:
+class NamedResult:
     """A `View` of an intermediate result, with the names of its axes that are known."""
 
     def __init__(self, arrays: Sequence[Any], names: Sequence[str | None]) -> None:
         self.arrays, self._names = arrays, tuple(names)
 
-    def on(self, arrays: Sequence[Any]) -> Named:
-        return Named(arrays, self._names)
+    def on(self, arrays: Sequence[Any]) -> NamedResult:
+        return NamedResult(arrays, self._names)
 
     def __chunkflow_spec__(self) -> ArraySpec:
         return spec_of(self.arrays[0])
@@ -81,14 +81,14 @@ class Named:
         return cast(Source, source)
 
 
-def named(result: Any, names: Sequence[str | None]) -> Any:
+def with_axis_names(result: Any, names: Sequence[str | None]) -> Any:
     """An intermediate result with names of its axes; itself where none is known."""
-    return Named([result], names) if any(name is not None for name in names) else result
+    return NamedResult([result], names) if any(name is not None for name in names) else result
 
 
-def plain(result: Any) -> Any:
+def without_axis_names(result: Any) -> Any:
     """An intermediate result without names."""
-    return result.arrays[0] if isinstance(result, Named) else result
+    return result.arrays[0] if isinstance(result, NamedResult) else result
 
 
 def check_unchanged(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:

@@ -18,7 +18,7 @@ from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.observe.report import Report
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Observer, observing
-from chunkflow.kernels.protocol import Kind
+from chunkflow.kernels.protocol import Kernel, Kind
 from chunkflow.kernels.users import users_function
 from chunkflow.planner.cost import ragged, written
 from chunkflow.planner.plan import Plan
@@ -209,36 +209,50 @@ class _RunTimer(Observer):
 def _rehearsed(plan: Plan, run: Prepared | None, *, alone: bool = False) -> AnalyzedRun:
     """A run that has not begun, with what a few calls of its parts show: those of a lane if it is tried `alone`."""
     begun = AnalyzedRun(plan, 0.0)
-    if run is not None:
-        with suppress(Exception):  # the run itself will raise this error
-            begun = replace(begun, cold=cold_bytes(run.sources))
-            if run.kernel is None or not all(plan.op.extents):
-                return begun
-            if plan.machine.staged:
-                if run.kernel.kind is Kind.MAP and users_function(run.kernel) is not None:
-                    seconds = rehearsal.computing_on_device(run.kernel, plan, run.sources, run.device, run.pool)
-                    begun = replace(begun, on_device=seconds)
-            else:
-                pairs, crowd = [*zip(run.targets, plan.outputs, strict=True)], rehearsal.Crowd()
-                if alone:
-                    seconds = rehearsal.computing_alone(run.kernel, plan, run.sources, run.device, crowd)
-                    return replace(begun, computing=seconds, framing=None, crowd=crowd.factor)
-                decoding = rehearsal.decoding(plan, run.sources, crowd)
-                with ExitStack() as stack:
-                    outlets = [_outlet(target, spec, stack) for target, spec in pairs]
-                    seen = rehearsal.computing(run.kernel, plan, run.sources, run.device, outlets, crowd)
-                new = sum(s.nbytes for target, s in pairs if target.footprint is None and s.storage.in_memory)
-                begun = replace(
-                    begun,
-                    computing=seen.computing,
-                    framing=seen.framing,
-                    decoding=decoding,
-                    storing=seen.storing,
-                    encoding=seen.encoding,
-                    created=new,
-                    crowd=crowd.factor,
-                )
+    if run is None:
+        return begun
+    with suppress(Exception):  # the run itself will raise this error
+        begun = replace(begun, cold=cold_bytes(run.sources))
+        if run.kernel is None or not all(plan.op.extents):
+            return begun
+        if plan.machine.staged:
+            return _tried_on_device(begun, run.kernel, run)
+        return _tried_alone(begun, run.kernel, run) if alone else _tried_in_all_lanes(begun, run.kernel, run)
     return begun
+
+
+def _tried_on_device(begun: AnalyzedRun, kernel: Kernel, run: Prepared) -> AnalyzedRun:
+    if kernel.kind is not Kind.MAP or users_function(kernel) is None:
+        return begun
+    return replace(
+        begun, on_device=rehearsal.computing_on_device(kernel, begun.plan, run.sources, run.device, run.pool)
+    )
+
+
+def _tried_alone(begun: AnalyzedRun, kernel: Kernel, run: Prepared) -> AnalyzedRun:
+    crowd = rehearsal.Crowd()
+    computing = rehearsal.computing_alone(kernel, begun.plan, run.sources, run.device, crowd)
+    return replace(begun, computing=computing, framing=None, crowd=crowd.factor)
+
+
+def _tried_in_all_lanes(begun: AnalyzedRun, kernel: Kernel, run: Prepared) -> AnalyzedRun:
+    plan, crowd = begun.plan, rehearsal.Crowd()
+    pairs = [*zip(run.targets, plan.outputs, strict=True)]
+    decoding = rehearsal.decoding(plan, run.sources, crowd)
+    with ExitStack() as stack:
+        outlets = [_outlet(target, spec, stack) for target, spec in pairs]
+        seen = rehearsal.computing(kernel, plan, run.sources, run.device, outlets, crowd)
+    new = sum(s.nbytes for target, s in pairs if target.footprint is None and s.storage.in_memory)
+    return replace(
+        begun,
+        computing=seen.computing,
+        framing=seen.framing,
+        decoding=decoding,
+        storing=seen.storing,
+        encoding=seen.encoding,
+        created=new,
+        crowd=crowd.factor,
+    )
 
 
 def _outlet(target: Target, spec: ArraySpec, stack: ExitStack) -> rehearsal.Outlet:

@@ -20,7 +20,7 @@ import numpy as np
 from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Region, Shape, within
 from chunkflow.core.halo import fill
-from chunkflow.core.nest import Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import BlockRunner
@@ -174,7 +174,7 @@ def computing(
 def computing_alone(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device, crowd: Crowd) -> float:
     """Seconds in which a lane computes all of a plan's blocks, estimated by one of them, while others do nothing.
 
-    It takes no more memory than that lane in a run.
+    It takes no more memory than that lane in a run, but where results take a block's place: then one block more.
     """
 
     def calls() -> Calls:
@@ -182,16 +182,20 @@ def computing_alone(kernel: Kernel, plan: Plan, sources: Sequence[Source], devic
         pairs = zip(sources, plan.op.operands, strict=True)
         blocks = [_block(s, o, plan, step, device, real=False) for s, o in pairs]
         call = _again(BlockRunner(kernel, plan, device, Trace()), plan, step, blocks, {}, ())
-        # At the arrays' edges a block may have no halo, where most have one.
-        usual = sum(math.prod(plan.slot_shape(i)) for i in range(len(blocks))) if plan.op.has_halo else 0
-        more = max(usual / sum(map(_volume, step.sources)), 1.0)
-        return lambda: call()[2:3], (more * math.prod(plan.op.extents) / _volume(step.box),)
+        return lambda: call()[2:3], (_times_in_all(plan.op, step.box),)
 
     return _at_once([calls], crowd)[0]
 
 
 def _volume(region: Region) -> int:
     return math.prod(grid.shape_of(region))
+
+
+def _times_in_all(nest: LoopNest, box: Region) -> float:
+    """How many times as long as a box all blocks of its sides take. At the arrays' edges a box may lack its halo."""
+    sides = grid.shape_of(box)
+    halo = nest.volume(sides) / nest.largest(sides, [grid.shape_of(o.region(box)) for o in nest.operands])
+    return halo * math.prod(nest.extents) / math.prod(sides)
 
 
 def computing_on_device(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool) -> float:
@@ -213,7 +217,7 @@ def computing_on_device(kernel: Kernel, plan: Plan, sources: Sequence[Source], d
 
         call()  # which may compile
         seconds = min(call() for _ in range(CALLS))
-    return seconds * math.prod(nest.extents) / math.prod(sides)
+    return seconds * _times_in_all(nest, box)
 
 
 def _reads(plan: Plan, step: Step) -> bool:
@@ -488,7 +492,7 @@ def _again(
         begun = host.own_time()
         results = runner(given, step, turns)
         computed = host.own_time() - begun
-        each = [place.put(result) for place, result in zip(places, results, strict=False)]
+        each = [place.put(result) for place, result in zip(places, results, strict=bool(places))]
         stored, encoded = (sum(seconds[k] for seconds in each) for k in range(2))
         return new, known, computed, stored, encoded
 
