@@ -887,3 +887,25 @@ def test_how_arrays_are_read_is_a_part_of_the_call(make: Any, name: str | None, 
     got = make(folder / "x.npy", 0, **options)
     right = make(folder / "x.npy", 0, out=None, device="cpu")
     np.testing.assert_array_equal(got[...], right)
+
+
+def test_names_of_axes_go_through_passes_that_are_gone_on_with(folder: Path) -> None:
+    named = {"chunks": (STEP, 10, 8), "dimension_names": ("time", "y", "x")}
+    zarr.create_array(folder / "x.zarr", data=X, **named)  # type: ignore[arg-type]
+
+    def stored_so(**options: Any) -> Any:
+        scaled = np.flip(cf.open(folder / "x.zarr") * 2, 1)
+        moved = np.roll(scaled - scaled.mean(axis=(1, 2), keepdims=True), 3, axis=1) + 1
+        return cf.store(np.sort(moved, axis=1), folder / "o.zarr", budget="300kB", device="cpu", resume=True, **options)
+
+    with stopping() as blocks:
+        whole = stored_so(overwrite=True)[...]
+    for at in (len(blocks) // 3, len(blocks) // 2):
+        with stopping(at), pytest.raises(StoppedError):
+            stored_so(overwrite=True)
+    with stopping() as left:
+        stored_so(overwrite=True)
+    assert 0 < len(left) < len(blocks)
+    found = zarr.open_array(folder / "o.zarr")
+    assert found.metadata.dimension_names == ("time", "dim_1", "x")  # type: ignore[union-attr]
+    np.testing.assert_array_equal(found[...], whole)
