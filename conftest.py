@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import os
 import re
@@ -19,6 +20,10 @@ os.environ["CHUNKFLOW_RATES"] = "0"
 
 # JAX takes three quarters of a card at once, which other tests are then without.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+# netCDF4 names a directory of filters to every HDF5 of the process, which fit only its own: h5py has others first.
+if importlib.util.find_spec("hdf5plugin"):
+    importlib.import_module("hdf5plugin")
 
 # A script's background jobs start with Ctrl-C ignored, and Python leaves it so: tests of it would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

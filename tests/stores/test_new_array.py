@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ import zarr
 import zarr.codecs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.foreign import netcdf
 
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError
@@ -364,6 +365,39 @@ def test_chunks_that_no_filter_shrinks_are_stored_as_they_are(tmp_path: Path, co
     np.testing.assert_array_equal(cf.open(f"{path}:/u").compute(device="cpu"), noise)
 
 
+AFTER_NETCDF4 = """
+import sys
+import netCDF4  # names a directory of filters, which fit only its own HDF5
+import numpy as np
+import chunkflow as cf
+
+if sys.argv[2] == "without":
+    import importlib.util
+    found = importlib.util.find_spec
+    importlib.util.find_spec = lambda name: None if name == "hdf5plugin" else found(name)
+for codec in ("lz4", "zstd", "bz2", "blosc") if sys.argv[2] == "with" else ("blosc",):
+    out = cf.NewArray(sys.argv[1], codec, compressors=codec, chunks=(10, 10))
+    cf.copy(np.arange(1200.0).reshape(40, 30), out, device="cpu").file.close()
+"""
+
+
+def test_filters_do_not_depend_on_what_was_imported_before(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    for each in ("netCDF4", "hdf5plugin"):
+        pytest.importorskip(each)
+    command = [sys.executable, "-c", AFTER_NETCDF4]
+    done = [
+        subprocess.run([*command, tmp_path / f"{how}.h5", how], capture_output=True, text=True, check=False)
+        for how in ("with", "without")
+    ]
+    assert not done[0].returncode, done[0].stderr
+    with h5py.File(tmp_path / "with.h5") as file:
+        for codec in ("lz4", "zstd", "bz2", "blosc"):
+            np.testing.assert_array_equal(file[codec][...], np.arange(1200.0).reshape(40, 30))
+    assert "its filters are blosc, and `import hdf5plugin` has most" in done[1].stderr  # or it is right one day
+    assert not (tmp_path / "without.h5").exists()
+
+
 @pytest.mark.parametrize("how", [{}, {"chunks": (3, 4)}, {"compressors": "gzip"}])
 @pytest.mark.parametrize("rows", [0, 5])
 def test_datasets_that_grow(tmp_path: Path, how: dict[str, Any], rows: int) -> None:
@@ -388,7 +422,7 @@ def test_a_dataset_that_cannot_grow_names_what_does(tmp_path: Path) -> None:
 
 def test_netcdf_knows_the_dimensions(tmp_path: Path) -> None:
     pytest.importorskip("h5py")
-    netcdf4 = netcdf()
+    netcdf4 = pytest.importorskip("netCDF4")
     path = tmp_path / "u.nc"
     cf.copy(np.arange(20.0), cf.NewArray(path, "y", dimension_names=("y",)), device="cpu").file.close()
     made(cf.NewArray(path, "u", dimension_names=("y", "x"), compressors="gzip")).file.close()

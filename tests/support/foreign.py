@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import warnings
 from pathlib import Path
@@ -129,13 +128,6 @@ def _parts(path: str) -> tuple[str, str]:
     return file, f"/{name}"
 
 
-def netcdf() -> Any:
-    """The module `netCDF4`. It names a directory of filters to every HDF5 of the process, but they fit only its own."""
-    if importlib.util.find_spec("hdf5plugin"):
-        importlib.import_module("hdf5plugin")  # h5py takes those that it has already
-    return pytest.importorskip("netCDF4")
-
-
 def _h5py(path: str) -> np.ndarray:
     h5py = pytest.importorskip("h5py")
     file, name = _parts(path)
@@ -145,14 +137,14 @@ def _h5py(path: str) -> np.ndarray:
 
 def _netcdf4(path: str) -> np.ndarray:
     file, name = _parts(path)
-    with netcdf().Dataset(file) as opened:
+    with pytest.importorskip("netCDF4").Dataset(file) as opened:
         opened.set_auto_maskandscale(False)
         return np.asarray(opened[name][...])
 
 
 def _xarray(path: str) -> np.ndarray:
     xarray = pytest.importorskip("xarray")
-    netcdf()
+    pytest.importorskip("netCDF4")
     file, name = _parts(path)
     above, name = os.path.split(name)
     with xarray.open_dataset(file, group=above, engine="netcdf4", mask_and_scale=False) as opened:
@@ -160,7 +152,7 @@ def _xarray(path: str) -> np.ndarray:
 
 
 def _netcdf_of_netcdf4(array: np.ndarray, folder: Path) -> str:
-    with netcdf().Dataset(folder / "x.nc", "w") as file:
+    with pytest.importorskip("netCDF4").Dataset(folder / "x.nc", "w") as file:
         names = tuple(f"d{i}" for i in range(array.ndim))
         for i, name in enumerate(names):
             file.createDimension(name, array.shape[i] if i else None)
@@ -172,7 +164,7 @@ def _netcdf_of_netcdf4(array: np.ndarray, folder: Path) -> str:
 
 def _netcdf_of_xarray(array: np.ndarray, folder: Path) -> str:
     xarray = pytest.importorskip("xarray")
-    netcdf()
+    pytest.importorskip("netCDF4")
     names = tuple(f"d{i}" for i in range(array.ndim))
     made = xarray.Dataset({"u": (names, array)})
     made.to_netcdf(folder / "x.nc", engine="netcdf4", encoding={"u": {"_FillValue": None}})

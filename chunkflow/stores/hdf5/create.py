@@ -304,7 +304,12 @@ class Hdf5PathSink:
         made.set_obj_track_times(False)
         space = h5s.create_simple(spec.shape, self._most) if spec.shape else h5s.create(h5s.SCALAR)
         kind = h5t.py_create(spec.dtype, logical=True)
-        dataset = h5py.Dataset(h5d.create(host.file.id, self._hidden.encode(), kind, space, made))
+        inside = host.file.id
+        try:
+            dataset = h5py.Dataset(h5d.create(inside, self._hidden.encode(), kind, space, made))
+        except ValueError as error:  # a filter that another program put on HDF5's path, and that fits another HDF5
+            through = " + ".join(map(str, self._filters)) or "none"
+            raise ValueError(f"{error}; its filters are {through}, and `import hdf5plugin` has most") from error
         self._target.finish(dataset)
         size, path = host.size, host.at
         if not spec.size or self._filters:  # HDF5 knows places of encoded chunks when they are written

@@ -49,6 +49,9 @@ _FILTERS: dict[str, Callable[[dict[str, Any]], Hdf5Filter]] = {
     "fletcher32": lambda how: Hdf5Filter(FLETCHER32),
 }
 
+_REGISTERED = 256
+"""Filters from this number on are not HDF5's own (H5Zpublic.h)."""
+
 
 def filters_of(said: NewArray, name: str, *, checksums: bool) -> tuple[Hdf5Filter, ...]:
     """The filters of a new dataset, in the order in which they encode.
@@ -65,14 +68,25 @@ def filters_of(said: NewArray, name: str, *, checksums: bool) -> tuple[Hdf5Filte
     if checksums and all(each.code != FLETCHER32 for each in found):
         found.append(Hdf5Filter(FLETCHER32))
     for each in found:
-        if not h5z.filter_avail(each.code) and importlib.util.find_spec("hdf5plugin"):  # the user asks for it by name
-            importlib.import_module("hdf5plugin")
-        if not h5z.filter_avail(each.code):
+        if not _available(each.code):
             raise ArgumentError(
                 f"the output {name} needs the filter {each} ({each.code}), which is not built into HDF5 here: "
                 "pip install hdf5plugin adds most filters, and 'gzip' needs none"
             )
     return tuple(sorted(found, key=lambda each: each.code == FLETCHER32))  # of what is stored
+
+
+def _available(code: int) -> bool:
+    """Whether HDF5 has a filter. Those of hdf5plugin are taken before others.
+
+    netCDF4 names a directory of filters to every HDF5 of the process. They fit only its own: blosc fails in another.
+    """
+    if code >= _REGISTERED and importlib.util.find_spec("hdf5plugin"):
+        plugin = importlib.import_module("hdf5plugin")
+        names = [name for name, number in plugin.FILTERS.items() if number == code]
+        if names and plugin.get_config().registered_filters.get(names[0], "unknown") == "unknown":  # another's
+            plugin.register(names[0], force=True)
+    return bool(h5z.filter_avail(code))
 
 
 def _made(
