@@ -35,6 +35,9 @@ NEW_PAGES = 2e9
 """Bytes per second at which a core is given memory that it has not used, where that was not measured."""
 
 
+AGAIN = 1.2
+"""How often bytes are read for each one that is wanted, from which on that is said."""
+
 LARGER, GAIN = (4, 16), 0.02
 """How many times as large budgets are that may be advised, and the share of the predicted time that one has to save."""
 
@@ -205,31 +208,31 @@ def _number_of_chunks(spec: ArraySpec) -> int:
 
 
 def _read_again(run: Seen) -> Cause | None:
-    stored = sum(spec.nbytes for spec in run.plan.operands)
-    decoded = run.plan.traffic.decode > run.plan.bytes_in
-    times = max(run.plan.bytes_in, run.plan.traffic.decode) / max(stored, 1)
-    what = f"{times:.2g} times the arrays' bytes are {'decoded' if decoded else 'read'}"
-    chunked = [spec for spec in run.plan.operands if spec.chunks is not None]
-    if times < 1.2 or not stored or run.bound_by not in ("read", "upload", "decode"):
+    if run.plan.overlap < AGAIN or run.bound_by not in ("read", "upload", "decode") or not _gains_by_budget(run):
         return None
-    gains = _gains_by_budget(run)
-    if not chunked or (run.plan.excess < run.plan.overlap and run.plan.op.has_halo):
-        if not gains:
-            return None
-        return Cause(
-            "elements are read again",
-            what,
-            "raise the budget: blocks get larger, and share fewer elements with others",
-        )
+    return Cause(
+        "elements are read again",
+        f"blocks are given {run.plan.overlap:.2g} times the arrays' bytes",
+        "raise the budget: blocks get larger, and share fewer elements with others",
+    )
+
+
+def _across(run: Seen) -> Cause | None:
+    plan, chunked = run.plan, [spec for spec in run.plan.operands if spec.chunks is not None]
+    times = max(plan.bytes_in, plan.traffic.decode) / max(plan.bytes_given, 1)
+    if not chunked or times < AGAIN or run.bound_by not in ("read", "upload", "decode"):
+        return None
+    done = "decoded" if plan.traffic.decode > plan.bytes_in else "read"
     spec = max(chunked, key=lambda each: each.nbytes)
-    enough = "" if run.plan.whole is None else f": whole chunks fit one of about {format_bytes(run.plan.whole)}"
+    enough = "" if plan.whole is None else f": whole chunks fit one of about {format_bytes(plan.whole)}"
     halos, chunks = "", "chunks that follow the blocks"
-    if run.plan.op.has_halo:
+    if plan.op.has_halo:
         halos, chunks = ", with halos", "chunks that suit these"
     return Cause(
         "chunks lie across the blocks",
-        f"{what}: {spec.name} has chunks of {spec.chunks}, and blocks are {run.plan.block}{halos}",
-        f"store it in {chunks} (cf.rechunk)" + f", or raise the budget{enough}" * gains,
+        f"{times:.2g} times the bytes that blocks need are {done}: {spec.name} has chunks of {spec.chunks}, and blocks "
+        f"are {plan.block}{halos}",
+        f"store it in {chunks} (cf.rechunk)" + f", or raise the budget{enough}" * _gains_by_budget(run),
     )
 
 
@@ -276,7 +279,7 @@ def _slow_codec(run: Seen) -> Cause | None:
     if not coded or remote or not run.plan.traffic.decode or run.bound_by != "read" or not spent:
         return None
     rate = run.moved.get("read", 0) / spent
-    others = (_busy_elsewhere, _small_chunks, _read_again, _cold, _one_decodes)
+    others = (_busy_elsewhere, _small_chunks, _read_again, _across, _cold, _one_decodes)
     if rate > SLOW_CODEC or any(other(run) for other in others):
         return None
     spec = max(coded, key=lambda each: each.nbytes)
@@ -368,6 +371,7 @@ CAUSES: tuple[Callable[[Seen], Cause | None], ...] = (
     _waits_for_the_lock,
     _small_chunks,
     _read_again,
+    _across,
     _cold,
     _one_decodes,
     _slow_codec,

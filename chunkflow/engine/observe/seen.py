@@ -41,6 +41,8 @@ class Seen:
         Gives the machine of another device, and its name; None if there is none.
     around : float
         Seconds before the first stage began and after the last one ended.
+    system : float
+        Seconds of `processor` that the operating system took, for new pages and for reading.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class Seen:
     replan: Replan | None = None
     elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
     around: float = 0.0
+    system: float = 0.0
 
     @property
     def bound_by(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,6 +43,7 @@ class WatchedRun:
     spent: dict[Stage, float] = field(default_factory=dict)
     moved: dict[Stage, int] = field(default_factory=dict)
     processor: float = 0.0
+    system: float = 0.0
     all_processes: float = 0.0
     first: float | None = None
     last: float = 0.0
@@ -56,6 +58,7 @@ class WatchedRun:
                 if sum(spec.nbytes for spec in plan.operands) <= LOOKED_AT:
                     found.cold = cold_bytes(run.sources)
         found.processor, found.all_processes = time.process_time(), host.processor_seconds()
+        found.system = os.times().system
         return found
 
     def add(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
@@ -70,6 +73,7 @@ class WatchedRun:
         """It ends now, well or by an error."""
         self.stop, self.failed = now, error is not None
         self.processor = time.process_time() - self.processor
+        self.system = os.times().system - self.system
         self.all_processes = host.processor_seconds() - self.all_processes
 
     @property
@@ -100,6 +104,7 @@ class WatchedRun:
             self.replan,
             self.elsewhere,
             self.around,
+            self.system,
         )
 
 

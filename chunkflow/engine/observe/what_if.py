@@ -25,6 +25,9 @@ LEAST = 0.1
 WAITING = 250e-6
 """Seconds that threads wait for one another in a stage of a small block, at least, which the model does not know."""
 
+NEW = 32 << 20
+"""Bytes of memory from which on the allocator gives it back to the system, and takes it anew each time."""
+
 STARTING = 8e-3
 """Seconds that a run on a device of its own takes before its first stage and after its last one, if it makes no file.
 What it took longer was for its buffers, which other plans may not have."""
@@ -218,12 +221,20 @@ def _read(run: Seen, other: Plan, seconds: float) -> float:
     known, then = run.plan.estimate, other.estimate
     decoding, decoding_then = (each.coding - each.finding for each in (known, then))
     if decoding:
-        besides = max(seconds - (known.stages["read"] - decoding), 0.0)
+        besides = max(seconds - max(known.stages["read"] - decoding, _new_memory(run, other)), 0.0)
         return then.stages["read"] - decoding_then + decoding_then * besides / decoding
     if known.coding:
         besides = max(seconds - (known.stages["read"] - known.coding), 0.0)
         return then.stages["read"] - then.coding + then.coding * besides / known.coding
     return then.stages["read"] * seconds / known.stages["read"]
+
+
+def _new_memory(run: Seen, other: Plan) -> float:
+    """Seconds that the system took to give large chunks their memory and to read them, if smaller ones have theirs."""
+    if run.plan.machine.staged or not run.plan.kept:
+        return 0.0
+    large, then = (max(plan.operands[i].chunk_bytes for i in run.plan.kept) for plan in (run.plan, other))
+    return run.system if large >= NEW > then else 0.0
 
 
 def _overlapped(plan: Plan, stages: Mapping[str, float]) -> float:

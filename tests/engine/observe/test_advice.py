@@ -169,6 +169,33 @@ def test_chunks_across_the_blocks_are_named_and_better_ones_told(tmp_path: Path)
     assert better.seconds < profile.report.seen[0].plan.estimate.seconds / 2
 
 
+def test_halos_and_cut_chunks_are_causes_of_their_own(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((64, 128, 128), "f4")
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(16, 128, 128))
+    run = {"depth": 8, "budget": 2 * x.nbytes, "chunks": (12, 64, -1), "out": tmp_path / "y.npy"}
+    with cf.Profile() as profile:
+        cf.map_overlap(np.negative, tmp_path / "x.zarr", **run, **CPU)
+    (run_seen,) = profile.report.seen
+    plan = run_seen.plan
+    assert min(plan.overlap, plan.excess) > 1.2
+    larger = replace(plan, estimate=replace(plan.estimate, seconds=plan.estimate.seconds / 9))
+    reading = replace(as_predicted(profile.report), busy=READS, replan=lambda budget, **_: larger)
+    told = {cause.name: cause.seen for cause in advised(reading).causes}
+    assert f"given {plan.overlap:.2g} times" in told["elements are read again"]
+    assert f"{plan.excess:.2g} times the bytes that blocks need are read" in told["chunks lie across the blocks"]
+
+
+@pytest.mark.parametrize(("chunk", "expected"), [(512, 0.5), (16, 1.0)])
+def test_the_memory_of_large_chunks_does_not_count_for_small_ones(chunk: int, expected: float) -> None:
+    """A run of a second by one lane in which one chunk after the other was decoded, half of it the system's time."""
+    storage = Storage(how="zarr", codec="gzip", kept=True)
+    of = plan(lanes=1, chunks=(chunk, 512, 512), storage=storage)
+    small = plan(lanes=1, chunks=(1, 512, 512), storage=storage)
+    assert of.kept == {0}
+    run = seen(of, {"read": 1.0}, processor=1.0, system=0.5)
+    assert what_if._read(run, small, 1.0) == pytest.approx(expected, rel=0.1)
+
+
 def test_a_small_budget_is_named_and_a_larger_one_told() -> None:
     x, out = np.ones((512, 512)), np.empty((512, 512))
     advice = profiled(
