@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chunkflow.core.machine import Machine
 from chunkflow.planner.plan import Plan
@@ -43,6 +43,9 @@ class Seen:
         Seconds before the first stage began and after the last one ended.
     system : float
         Seconds of `processor` that the operating system took, for new pages and for reading.
+    quickest : mapping
+        Of each stage the seconds of all threads that its bytes take, without what each block takes besides: by the
+        quickest block of each size.
     """
 
     plan: Plan
@@ -58,6 +61,7 @@ class Seen:
     elsewhere: Callable[[], tuple[str, Machine] | None] | None = None
     around: float = 0.0
     system: float = 0.0
+    quickest: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def bound_by(self) -> str:

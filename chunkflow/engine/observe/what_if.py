@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chunkflow.core import grid
+from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, listed, rounded_up
 from chunkflow.engine.observe.seen import Seen
@@ -24,6 +26,9 @@ LEAST = 0.1
 
 WAITING = 250e-6
 """Seconds that threads wait for one another in a stage of a small block, at least, which the model does not know."""
+
+CHUNK = 1 << 20
+"""Bytes of chunks that are thought of beside those that are blocks: smaller ones take as long to find as to read."""
 
 NEW = 32 << 20
 """Bytes of memory from which on the allocator gives it back to the system, and takes it anew each time."""
@@ -86,23 +91,32 @@ def _changes(run: Seen, replan: Callable[..., Plan]) -> Iterator[tuple[str, dict
         budgets.add(rounded_up(plan.whole))
     for budget in sorted(budgets):
         yield f"a budget of {format_bytes(budget)}", {"budget": budget}, lambda budget=budget: replan(budget)  # type: ignore[misc]
-    chunked = [i for i, spec in enumerate(plan.operands) if spec.chunks is not None]
+    operands = list(enumerate(plan.operands))
+    chunked = [i for i, spec in operands if spec.chunks is not None]
     if chunked and not plan.op.has_halo:  # neighbours read chunks again, at once, which costs less than is counted
-        specs = [
-            replace(spec, chunks=tuple(map(min, spec.shape, plan.slot_shape(i)))) if i in chunked else spec
-            for i, spec in enumerate(plan.operands)
-        ]
-        chunks = specs[chunked[0]].chunks
-        whose = plan.operands[chunked[0]].name
-        yield f"chunks of {chunks} of {whose}", {"chunks": chunks}, lambda: replan(plan.budget, specs=specs)
+        tried: list[tuple[Plan, list[ArraySpec]]] = []
+        for least in (1, CHUNK):
+            specs = [_chunked(spec, plan.slot_shape(i), least) if i in chunked else spec for i, spec in operands]
+            with suppress(ChunkflowError):
+                tried.append((replan(plan.budget, specs=specs), specs))
+        if tried:
+            then, specs = min(tried, key=lambda each: each[0].estimate.seconds)
+            chunks, whose = specs[chunked[0]].chunks, specs[chunked[0]].name
+            yield f"chunks of {chunks} of {whose}", {"chunks": chunks}, lambda: then
     encoded = [i for i in chunked if plan.operands[i].storage.encoded]
     if encoded:
-        bare = [_unencoded(spec) if i in encoded else spec for i, spec in enumerate(plan.operands)]
+        bare = [_unencoded(spec) if i in encoded else spec for i, spec in operands]
         names = listed(list(dict.fromkeys(plan.operands[i].name for i in encoded)))
         yield f"chunks of {names} that are stored unencoded", {"codec": None}, lambda: replan(plan.budget, specs=bare)
     if run.elsewhere is not None and (there := run.elsewhere()) is not None:
         name, machine = there
         yield f"device={name!r}", {"device": name}, lambda: replan(plan.budget, machine=machine)
+
+
+def _chunked(spec: ArraySpec, block: Shape, least: int) -> ArraySpec:
+    """An array with chunks that are blocks, or several of them where these have fewer bytes."""
+    sides = tuple(map(min, spec.shape, block))
+    return replace(spec, chunks=grid.fit(spec.shape, sides, spec.order, least // spec.dtype.itemsize))
 
 
 def _unencoded(spec: ArraySpec) -> ArraySpec:
@@ -158,7 +172,7 @@ def _by_stages(run: Seen, other: Plan) -> float:
         if stage == "compute" and run.waits:  # as long for a large block as for a small one
             would[stage] = run.spent[stage] * times
         elif stage in run.spent and known.stages[stage]:
-            waited = min(max(run.spent[stage] - known.stages[stage], 0.0), waiting)
+            waited = min(_beyond_bytes(run, stage), waiting)
             would[stage] *= (run.spent[stage] - waited) / known.stages[stage]
             would[stage] += waited * times
     total = sum(run.spent.values())
@@ -179,8 +193,13 @@ def _waiting(run: Seen) -> float:
     plan = run.plan
     if not all(spec.storage.in_memory for spec in plan.outputs):
         return WAITING
-    copied = run.spent.get("write", 0.0) - plan.estimate.stages["write"]
-    return max(WAITING, copied / len(plan.grid))
+    return max(WAITING, _beyond_bytes(run, "write") / len(plan.grid))
+
+
+def _beyond_bytes(run: Seen, stage: str) -> float:
+    """Seconds that threads were in a stage beyond what its bytes take: as predicted, or as in its quickest block."""
+    own = min(run.plan.estimate.stages[stage], run.quickest.get(stage, math.inf))
+    return max(run.spent.get(stage, 0.0) - own, 0.0)
 
 
 def _taking(plan: Plan) -> float:

@@ -294,6 +294,33 @@ def test_chunks_of_hdf5_that_are_unencoded_are_not_to_be_stored_so(tmp_path: Pat
         assert any("unencoded" in change for change in tried) != raw
 
 
+def test_chunks_are_advised_that_are_large_enough(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", data=np.ones((64, 128, 128)), chunks=(8, 8, 8), compressors=None)
+    for how, expected in (({}, 1 << 20), ({"chunks": (8, -1, -1)}, 8 * 128 * 128 * 8)):
+        with cf.Profile() as profile:
+            cf.sum(tmp_path / "x.zarr", budget="4MB", **how, **CPU)
+        (run,) = profile.report.seen
+        assert run.replan is not None
+        (chunks,) = [keywords["chunks"] for _, keywords, _ in what_if._changes(run, run.replan) if "chunks" in keywords]
+        assert math.prod(chunks) * 8 >= expected
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_what_blocks_take_beside_their_bytes_is_seen_by_the_quickest(rate: float) -> None:
+    """Blocks took two microseconds beside their bytes, and these as long as predicted or half of it."""
+    small, large, each = plan(lanes=2, budget=100 << 10), plan(lanes=2, budget=4 << 20), 2e-6
+    times = len(large.grid) / len(small.grid)
+    assert times < 0.5
+    own = {stage: rate * seconds for stage, seconds in small.estimate.stages.items()}
+    spent = own | {"compute": own["compute"] + each * len(small.grid)}
+    lasts = sum(spent.values()) / 2
+    run = replace(seen(small, spent=spent, replan=lambda budget, **_: large), seconds=lasts)
+    told = [what_if._by_stages(replace(run, quickest=quickest), large) for quickest in (own, {})]
+    expected = (sum(own.values()) + each * len(large.grid)) / 2
+    assert told[0] == pytest.approx(expected, rel=1e-3)
+    assert (told[1] > 1.02 * expected) == (rate < 1)
+
+
 def test_the_budget_that_holds_whole_chunks_is_tried() -> None:
     cut = plan(lanes=1, budget=50 << 20, chunks=(256, 512, 512), storage=Storage(how="zarr", raw=True, copies=0))
     assert cut.whole is not None
