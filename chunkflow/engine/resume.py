@@ -486,7 +486,7 @@ def _outline_difference(what: str, then: str, now: str) -> str:
     """How a function or its arguments differ from those of an earlier call."""
     names = changed(then, now)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    which = f" ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
+    which = f" ({'; '.join(names[:_MOST_NAMED])}{more})" if names else ""
     return (
         f"{what}{which}; where none was changed, a value is another in each process: name= stands for the function, "
         "from the first call on"

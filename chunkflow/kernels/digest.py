@@ -65,6 +65,10 @@ _LARGEST = 1 << 30
 _SHORT = 16
 """Digits that are kept of the digest of a part: they only tell which one differs."""
 
+_NUMBERS = (int, float, complex, bool, type(None))
+_FEW, _LONG = 8, 40
+"""Most numbers of a part, and most letters, that are kept to be told."""
+
 _BY_WORD = {"getattr", "vars", "__dict__", "attrgetter"}
 """Names by which a function may ask for attributes that it does not name."""
 
@@ -99,10 +103,15 @@ def outline(value: Any) -> str:
 
 
 def changed(then: str, now: str) -> list[str]:
-    """The names of what differs between two outlines, or of what one lacks if it is that; none where it has no name."""
+    """The names of what differs between two outlines, or of what one lacks if it is that; none where it has no name.
+
+    Numbers are told with their names.
+    """
     was, found = json.loads(then), json.loads(now)
     differ = [name for name in {**was, **found} if name and was.get(name) != found.get(name)]
-    return [name for name in differ if name in was and name in found] or differ
+    differ = [name for name in differ if name in was and name in found] or differ
+    values = [[each.get(name, "").partition(" ")[2] for each in (was, found)] for name in differ]
+    return [f"{name}: {v} then, {w} now" if v and w else name for name, (v, w) in zip(differ, values, strict=True)]
 
 
 def is_outline(text: str) -> bool:
@@ -169,7 +178,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.parts: dict[str, str] = {}
-        """Digests of parts by their names, without those of parts of their own."""
+        """Digests of parts by their names, without those of parts of their own; numbers come behind them."""
         self._sha = hashlib.sha256()
         self._inner: list[str] = []
         """The digests of the parts of what is being walked."""
@@ -199,7 +208,8 @@ class _Walk:
         self._inner.append(whole)
         if name in self.parts:  # of another thing that is called so, too
             own = hashlib.sha256(f"{self.parts[name]}{own}".encode()).hexdigest()
-        self.parts[name] = own[:_SHORT]
+            value = ...
+        self.parts[name] = f"{own[:_SHORT]} {_shown(value)}".rstrip()
 
     def _numbered(self, name: str) -> str:
         """A name with a number, by which it is another one each time."""
@@ -430,6 +440,13 @@ class _Walk:
         for word in words:
             encoded = word.encode(errors="surrogatepass")
             self._sha.update(b"%d:%b" % (len(encoded), encoded))
+
+
+def _shown(value: Any) -> str:
+    """A number, or a few; nothing of another value: a text may be a secret."""
+    flat = [value] if type(value) not in (tuple, list) else value
+    text = repr(value) if len(flat) <= _FEW and all(type(each) in _NUMBERS for each in flat) else ""
+    return text if len(text) <= _LONG else ""
 
 
 def _refuse(value: Any, why: str = "") -> NoReturn:

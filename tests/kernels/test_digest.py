@@ -674,16 +674,25 @@ GAIN = _Gain()
 @pytest.mark.parametrize(
     ("fn", "where", "name", "value", "said"),
     [
-        (lambda: _uses, sys.modules[__name__], "LEVEL", 4, ["LEVEL in _uses"]),
+        (lambda: _uses, sys.modules[__name__], "LEVEL", 4, ["LEVEL in _uses: 2 then, 4 now"]),
         (lambda: _uses, sys.modules[__name__], "PLACES", {"low": 2}, ["PLACES in _uses"]),
-        (lambda: _uses, _uses, "__defaults__", (2.0,), ["sigma= of _uses"]),
-        (lambda: _uses, _uses, "__kwdefaults__", {"order": 1}, ["order= of _uses"]),
-        (lambda: _uses, _shifted, "__defaults__", (0.25,), ["by= of _shifted"]),
+        (lambda: _uses, _uses, "__defaults__", (2.0,), ["sigma= of _uses: 1.0 then, 2.0 now"]),
+        (lambda: _uses, _uses, "__kwdefaults__", {"order": 1}, ["order= of _uses: 3 then, 1 now"]),
+        (lambda: _uses, _shifted, "__defaults__", (0.25,), ["by= of _shifted: 0.5 then, 0.25 now"]),
         (lambda: _uses, _shifted, "__code__", (lambda x, by: x - by).__code__, ["the code of _shifted"]),
-        (lambda: GAIN, _Gain, "factor", 4, ["_Gain.factor"]),
-        (lambda: GAIN, GAIN, "offset", 4, ["offset of _Gain"]),
-        (lambda: partial(_uses, sigma=LEVEL), sys.modules[__name__], "LEVEL", 4, ["LEVEL in _uses", "sigma="]),
-        (lambda: _closing(LEVEL), sys.modules[__name__], "LEVEL", 4, ["factor in <lambda>"]),
+        (lambda: GAIN, _Gain, "factor", 4, ["_Gain.factor: 3 then, 4 now"]),
+        (lambda: GAIN, GAIN, "offset", 4, ["offset of _Gain: 1 then, 4 now"]),
+        (
+            lambda: partial(_uses, sigma=LEVEL),
+            sys.modules[__name__],
+            "LEVEL",
+            4,
+            ["LEVEL in _uses: 2 then, 4 now", "sigma=: 2 then, 4 now"],
+        ),
+        (lambda: _closing("secret"), _shifted, "__defaults__", (1,), []),
+        (lambda: _closing((LEVEL, "secret")), sys.modules[__name__], "LEVEL", 4, ["factor in <lambda>"]),
+        (lambda: _closing((LEVEL,) * 9), sys.modules[__name__], "LEVEL", 4, ["factor in <lambda>"]),
+        (lambda: _closing(LEVEL), sys.modules[__name__], "LEVEL", 4, ["factor in <lambda>: 2 then, 4 now"]),
     ],
 )
 def test_an_outline_says_what_is_another(
