@@ -180,6 +180,7 @@ def test_no_pattern_is_suggested_of_files_with_other_datasets(tmp_path: Path, mo
     with pytest.raises(ArgumentError, match=r"open\('d/\*\.h5:/u'\) is one array of all \('a\.h5', 'c\.h5'\)$"):
         cf.open("d")
     assert cf.open("d/*.h5:/u").shape == (2, 3)
+    assert repr(cf.open("d/*.h5:/u")) == "<chunkflow.Array d/*.h5:/u, 2 files: (2, 3), int64>"
 
 
 def test_of_many_files_a_few_are_named(tmp_path: Path) -> None:

@@ -87,9 +87,11 @@ def open(
     if isinstance(source, str | os.PathLike) and (files := matching(os.fspath(source))):
         warn_of_order(os.fspath(source), files)
         stack = importlib.import_module("chunkflow.api.rearrange.join").stack  # which makes expressions
-        found = [open(file, decode=decode, missing=missing) for file in files]
-        check_alike(files, [each.shape for each in found])
-        return stack(found)
+        each = [open(file, decode=decode, missing=missing) for file in files]
+        check_alike(files, [array.shape for array in each])
+        found = stack(each)
+        node_of(found).title = f"{os.fspath(source)}, {len(files)} {'file' if len(files) == 1 else 'files'}"
+        return found
     if decode is not None:
         return _decoded(source, decode, missing)
     if missing is not None:
