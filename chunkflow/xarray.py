@@ -37,9 +37,10 @@ from chunkflow.stores.foreign.xarray import StoredVariable, held
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.publication.settle import settle
-from chunkflow.stores.registry import instance_of, open_target
+from chunkflow.stores.registry import open_target
 from chunkflow.stores.zarr.groups import consolidate, default_format, location_of_group, outermost
 from chunkflow.system import interrupts
+from chunkflow.system.deferred import instance_of
 from chunkflow.system.optional import missing
 
 try:

@@ -19,7 +19,7 @@ from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
 from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
-from chunkflow.kernels.ranges import check_range
+from chunkflow.kernels.ranges import check_narrowed, check_range
 from chunkflow.kernels.subnest import placed
 from chunkflow.kernels.users import called, users_function
 from chunkflow.planner.plan import Plan
@@ -36,12 +36,20 @@ class BlockRunner:
 
     A block on which the function runs out of device memory is computed in halves, into a result of the
     planned size. Later blocks of that size are halved from the start.
+
+    `seen` are the dtypes that a function of the user's gave in its trial call; None of those that somebody has said.
     """
 
     def __init__(
-        self, kernel: Kernel, plan: Plan, device: Device, trace: Trace, watch: MemoryWatch | None = None
+        self,
+        kernel: Kernel,
+        plan: Plan,
+        device: Device,
+        trace: Trace,
+        watch: MemoryWatch | None = None,
+        seen: tuple[np.dtype | None, ...] = (),
     ) -> None:
-        self._watch = watch
+        self._watch, self._seen = watch, seen
         self._kernel, self._plan, self._device, self._trace = kernel, plan, device, trace
         self._folds, self._is_multi = kernel.parts, kernel.kind is Kind.MULTI
         self._too_large: float = float("inf")
@@ -279,6 +287,8 @@ class BlockRunner:
         for i, number in enumerate(numbers):
             spec, output = self._plan.outputs[number], self._plan.op.outputs[number]
             self._check(values[i], spec.dtype, shape_of(output.region(box)), box)
+            if self._seen and (seen := self._seen[number]) is not None:
+                check_narrowed(values[i], seen, box)
             if isinstance(values[i], np.generic):
                 values[i] = np.asarray(values[i])
             if self._own:

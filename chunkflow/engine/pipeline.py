@@ -21,6 +21,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from chunkflow.core.grid import shape_of
 from chunkflow.devices.protocol import Device, Edge, Event, Lane, PartOf, Pool
 from chunkflow.engine.block_runner import BlockRunner, Turned
@@ -305,14 +307,15 @@ def execute(
     pool: Pool,
     trace: Trace,
     resumption: Resumption | None = None,
+    seen: tuple[np.dtype | None, ...] = (),
 ) -> None:
-    """Run a plan to its end, from the step on to which a `resumption` has come.
+    """Run a plan to its end, from the step on to which a `resumption` has come. `seen` is as for `BlockRunner`.
 
     After the first failure no new step starts. What is in flight lands, every thread and buffer is released, and the
     error is raised once.
     """
     watch = MemoryWatch.of(kernel, plan, device)
-    runner = BlockRunner(kernel, plan, device, trace, watch)
+    runner = BlockRunner(kernel, plan, device, trace, watch, seen)
     flight = InFlight(plan, device, pool, trace, None if resumption is None else resumption.landed)
     with ExitStack() as stack, device.attach(), explained(device, pool):
         if kernel.tf32:

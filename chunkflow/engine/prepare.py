@@ -50,9 +50,11 @@ from chunkflow.kernels.fusion.compile import compiled
 from chunkflow.kernels.local import is_local
 from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
 from chunkflow.kernels.protocol import Kernel, SharedBlocks
+from chunkflow.kernels.users import users_function
 from chunkflow.planner.plan import MOSTLY, Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import identity
+from chunkflow.stores.checks import ExistingTarget
 from chunkflow.stores.lost import warn_of_lost
 from chunkflow.stores.memory import LoadedSource
 from chunkflow.stores.new_array import label
@@ -98,6 +100,8 @@ class Prepared:
     """``replan(budget, specs=...)`` plans it again; its operands are as they are by default."""
     tried: Shape | None = None
     """Sides of a block on which a function of the user's was tried whose values must not depend on the blocks."""
+    seen: tuple[np.dtype | None, ...] = ()
+    """Dtypes that a function of the user's gave in its trial call; None of those that somebody has said."""
 
 
 @dataclass(frozen=True)
@@ -321,6 +325,7 @@ def _plan(
         call,
         replan,
         tried=trial.box if _is_apart(kernel, nest, options) else None,
+        seen=_unsaid(kernel, trial, targets, options),
     )
 
 
@@ -465,6 +470,14 @@ def _try(kernel: Kernel, stated: _Stated, opened: _Opened, pool: Pool, limit: in
     if options.workspace is not None:
         seen = replace(seen, workspace=options.workspace)
     return seen
+
+
+def _unsaid(kernel: Kernel, trial: Trial, targets: Sequence[Target], options: Options) -> tuple[np.dtype | None, ...]:
+    """Dtypes that are known by a function's trial call alone: who gives ``dtype=``, or an array, wants a cast."""
+    if options.dtype is not None or users_function(kernel) is None:
+        return ()
+    pairs = zip(targets, trial.dtypes, strict=True)
+    return tuple([None if isinstance(target, ExistingTarget) else dtype for target, dtype in pairs])
 
 
 def _ratios(seen: Trial, declared: Declared) -> dict[tuple[int, int], Fraction]:

@@ -73,7 +73,9 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             made.sinks.append(target.open(spec))
         warn_of_slowness(run.plan)
         if len(run.plan.grid):
-            pipeline.execute(run.plan, run.kernel, run.sources, made.sinks, run.device, run.pool, watch, resumption)
+            pipeline.execute(
+                run.plan, run.kernel, run.sources, made.sinks, run.device, run.pool, watch, resumption, run.seen
+            )
         elif empty:
             _of_nothing(run, made.sinks)
         look_after(run, watch)

@@ -21,6 +21,7 @@ from chunkflow.graph.nodes import Lazy, Node, SourceNode, first_lazy, source_of
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_widened
 from chunkflow.stores import Source, array_of, open_source, spec_of
+from chunkflow.stores.checks import elements_of
 from chunkflow.stores.views.assigned import AssignedMask, AssignedValues, MarkedMask, MarkedValues, Picked
 from chunkflow.stores.views.marked import Marks
 
@@ -127,7 +128,7 @@ def _in_memory(values: Any, options: Options) -> np.ndarray:
         with apart():
             return computed(values, options)
     if hasattr(values, "__array__"):
-        return np.asarray(values)
+        return elements_of(values)
     with closing(open_source(values)) as source:
         found = np.empty(source.spec.shape, source.spec.dtype)
         source.read(whole(found.shape), found)

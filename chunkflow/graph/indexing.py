@@ -23,6 +23,7 @@ from chunkflow.graph.reshaping import before_copy, reshaped
 from chunkflow.graph.slicing import pointed, sliced, viewed
 from chunkflow.kernels.declare import declare_permuted, declare_squeezed, declare_widened
 from chunkflow.stores import is_dask_array, spec_of
+from chunkflow.stores.checks import elements_of
 
 _LISTS = (list, tuple, range)
 """What stands for an array of places."""
@@ -344,7 +345,7 @@ def _entry(entry: Any) -> Sequence[Any]:
         return [entry]
     listed = isinstance(entry, _LISTS)
     if listed or (hasattr(entry, "__array__") and np.ndim(entry)):
-        found = np.asarray(entry)
+        found = elements_of(entry)
         if listed and not found.size:
             found = found.astype(np.int64)
         if found.dtype.kind not in "iub":

@@ -1,4 +1,4 @@
-"""Whether integers fit a narrower dtype."""
+"""Whether numbers fit a narrower dtype."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, describe
-from chunkflow.errors import ValueRangeError
+from chunkflow.errors import ResultTypeError, ValueRangeError
 
 
 def check_range(array: Any, dtype: np.dtype, box: Region) -> None:
@@ -25,3 +25,20 @@ def check_range(array: Any, dtype: np.dtype, box: Region) -> None:
                 f"{value} is a value of the region {describe(box)}, and {dtype} holds {held.min} to {held.max}: give a "
                 f"wider dtype, scale the values, or wrap them by .astype({str(dtype)!r})"
             )
+
+
+def check_narrowed(array: Any, seen: np.dtype, box: Region) -> None:
+    """Refuse numbers of a box that the dtype which a function gave in its trial call does not hold: they would change.
+
+    >>> check_narrowed(np.array([0.5, np.nan]), np.dtype("f4"), (slice(0, 2),))
+    """
+    own = np.dtype(array.dtype)
+    if np.can_cast(own, seen, "safe") or not array.size:
+        return
+    with np.errstate(over="ignore"):
+        same = array.astype(seen).astype(own) == array
+    if not bool((same | (array != array)).all()):
+        raise ResultTypeError(
+            f"fn returned dtype {own} for the region {describe(box)}, and {seen} in its trial call, which does not "
+            f"hold its values: name what it returns, as dtype={str(own)!r}, or convert it in fn"
+        )

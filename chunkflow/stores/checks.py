@@ -10,6 +10,7 @@ import numpy as np
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.system.deferred import instance_of
 
 _KINDS = "biufc"
 
@@ -63,8 +64,30 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
     return native
 
 
+is_dask_array = instance_of("dask.array", "Array")
+"""Whether an object is a `dask.array.Array`."""
+
+
+def loaded(value: Any) -> Any:
+    """An argument that is to be in memory: an array of dask's computed. `ArgumentTypeError` if that is masked.
+
+    Its blocks may be masked whatever it has said of itself, and what NumPy makes of it has lost the mask.
+    """
+    if not is_dask_array(value):
+        return value
+    found = value.compute()
+    if np.ma.is_masked(found):
+        check_unmasked(found)
+    return found
+
+
+def elements_of(value: Any) -> np.ndarray:
+    """The array of an argument that is to be in memory, as `loaded`."""
+    return np.asarray(loaded(value))
+
+
 def check_unmasked(*values: Any) -> None:
-    """Refuse masked arrays, among arguments and in lists of them: what takes their elements would lose the mask.
+    """Refuse masked arrays, NumPy's and dask's, among arguments and in lists: who takes their elements loses the mask.
 
     Raises
     ------
@@ -76,10 +99,10 @@ def check_unmasked(*values: Any) -> None:
 
 def _check_unmasked(values: Iterable[Any]) -> None:
     for value in values:
-        if isinstance(value, np.ma.MaskedArray):
+        if isinstance(value, np.ma.MaskedArray) or isinstance(getattr(value, "_meta", None), np.ma.MaskedArray):
             raise ArgumentTypeError(
                 "a masked array would lose its mask: chunkflow.open(array) makes an expression that has it; "
-                "or pass array.filled(value) or array.data"
+                "or pass array.filled(value) or array.data, of dask's da.ma.filled(array, value)"
             )
         if isinstance(value, list | tuple):
             _check_unmasked(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, uneven
 from chunkflow.stores.cf import warn_of
+from chunkflow.stores.checks import is_dask_array
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
@@ -28,7 +28,7 @@ from chunkflow.stores.patterns import check_alike, matching, warn_of_order
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.times import Counts
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
-from chunkflow.system.deferred import at
+from chunkflow.system.deferred import at, instance_of
 
 _KINDS = (
     "a NumPy array or np.memmap, the path of a .npy file or a zarr array or of an HDF5 dataset ('file.h5:/name'), a "
@@ -70,16 +70,6 @@ class ObjectKind(NamedTuple):
     target: Callable[[Any], Target] | None = None
 
 
-def instance_of(place: str, *names: str) -> Callable[[object], bool]:
-    """Whether an object is of these classes of a module. Nobody can have one without having imported the module."""
-
-    def found(obj: object) -> bool:
-        module = sys.modules.get(place)
-        return module is not None and isinstance(obj, tuple(getattr(module, name) for name in names))
-
-    return found
-
-
 def having(*names: str) -> Callable[[object], bool]:
     """Whether an object has these attributes."""
     return lambda obj: all(hasattr(obj, name) for name in names)
@@ -87,9 +77,6 @@ def having(*names: str) -> Callable[[object], bool]:
 
 is_labelled = instance_of("xarray", "DataArray", "Variable")
 """Whether an object is a `DataArray` or `Variable` of xarray."""
-
-is_dask_array = instance_of("dask.array", "Array")
-"""Whether an object is a `dask.array.Array`."""
 
 _is_zarr_group, _is_zarr_store = instance_of("zarr", "Group"), instance_of("zarr.abc.store", "Store")
 _is_store_path = instance_of("zarr.storage", "StorePath")

@@ -68,10 +68,29 @@ def counts_of(held: Any, times: np.dtype) -> Any:
         return np.asanyarray(held).view(np.dtype("i8").newbyteorder(held.dtype.byteorder))
     native = times.newbyteorder("=")
     if not isinstance(held, str | os.PathLike):
-        return held.view("i8") if hasattr(held, "__dask_graph__") else Counts(held, native)
+        if not hasattr(held, "__dask_graph__"):
+            return Counts(held, native)
+        meta: np.ndarray = np.empty((0,) * held.ndim, "i8")
+        return held.map_blocks(counted, native, f"dask array {held.name}", dtype=meta.dtype, meta=meta)
     path = os.fspath(held)
     whole = path if "://" in path else os.path.abspath(path)
     return Counts(whole, native) if "://" in path or whole.endswith(".npy") or os.path.isdir(whole) else None
+
+
+def counted(block: Any, times: np.dtype, name: str) -> np.ndarray:
+    """The integers of a block of times. A `ReadError` if it is not what its array has said of itself.
+
+    >>> counted(np.array(["1970-01-01T00:00:02", "NaT"], ">M8[s]"), np.dtype("M8[s]"), "x")
+    array([                   2, -9223372036854775808])
+    """
+    found = np.asarray(block)
+    if isinstance(block, np.ma.MaskedArray) and np.ma.is_masked(block):
+        problem = "a masked array, whose mask would be lost: pass its filled(np.datetime64('NaT'))"
+    elif found.dtype.newbyteorder("=") != times:
+        problem = f"dtype {found.dtype}, although its dtype is {times}: say the true one where it is made"
+    else:
+        return found.astype(times, copy=False).view("i8")
+    raise ReadError(f"{name} returned {problem}", path=name)
 
 
 def sliced(held: Any, times: np.dtype) -> Source:
@@ -90,7 +109,8 @@ class _Sliced:
 
     def __init__(self, held: Any, times: np.dtype) -> None:
         self._held, self.shape, self.chunks = held, held.shape, getattr(held, "chunks", None)
-        self.dtype = counts_dtype(held.dtype, times, _name(held))
+        counts_dtype(held.dtype, times, _name(held))  # or it has changed
+        self._times, self.dtype = times, np.dtype("i8")
 
     def __getitem__(self, region: Region) -> np.ndarray:
-        return np.asarray(self._held[region]).view(self.dtype)
+        return counted(self._held[region], self._times, _name(self._held))

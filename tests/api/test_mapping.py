@@ -759,3 +759,56 @@ def test_the_setting_names_the_device() -> None:
         assert cf.explain(np.sqrt, np.ones(4)).machine.staged is False
     with cf.config.set(device="cuda:99"), pytest.raises(errors.DeviceError, match=r"cuda:99|CuPy"):
         cf.map(np.sqrt, np.ones(4))
+
+
+# -- Dtypes that nobody has said --------------------------------------------------------------------------------------
+
+
+def narrow_at_first(block: Any, **_: Any) -> Any:
+    return block.astype("f4") if block.max() < 10 else block
+
+
+NARROWED: dict[str, Any] = {
+    "map": lambda x, **how: cf.map(narrow_at_first, x, chunks=(500, -1), **how),
+    "lazy": lambda x, **how: cf.map(narrow_at_first, cf.open(x), chunks=(500, -1)).compute(**how),
+    "overlap": lambda x, **how: cf.map_overlap(narrow_at_first, x, depth=1, chunks=(500, -1), **how),
+    "gufunc": lambda x, **how: cf.apply_gufunc(narrow_at_first, "(i)->(i)", x, budget="60kB", **how),
+    "blockwise": lambda x, **how: cf.blockwise(narrow_at_first, "ij", x, "ij", budget="60kB", **how),
+    "tuple": lambda x, **how: cf.map(lambda b: (narrow_at_first(b), b), x, chunks=(500, -1), **how)[0],
+    "reduction": lambda x, **how: cf.reduction(
+        x,
+        lambda b, axis, keepdims: narrow_at_first(b).max(axis=axis, keepdims=keepdims),
+        np.max,
+        axis=1,
+        chunks=(500, -1),
+        **how,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", NARROWED)
+@pytest.mark.parametrize("value", [1e300, 16777217.0, 2**60 + 1, 1e300j], ids=str)
+def test_no_value_is_narrowed_to_what_the_first_block_gave(way: str, value: Any) -> None:
+    x = np.ones((3000, 8), type(value))
+    x[-1] = value
+    if isinstance(value, complex) and way != "map":
+        pytest.skip("complex numbers have no order")
+    fn = (lambda b: b.astype("c8") if abs(b).max() < 10 else b) if isinstance(value, complex) else None
+    with pytest.raises(cf.errors.ResultTypeError, match=r"in its trial call.*name what it returns, as dtype="):
+        cf.map(fn, x, chunks=(500, -1), device="cpu") if fn else NARROWED[way](x, device="cpu")
+
+
+def test_values_that_the_narrower_dtype_holds_are_right() -> None:
+    x = np.arange(24000.0).reshape(3000, 8)
+    x[-1, 0], x[-1, 1] = np.nan, np.inf
+    for way in set(NARROWED) - {"reduction"}:
+        found = NARROWED[way](x, device="cpu")
+        np.testing.assert_array_equal(found, x)
+    wide = x + 1 / 3
+    np.testing.assert_array_equal(
+        cf.map(narrow_at_first, wide, chunks=(500, -1), dtype="f4", device="cpu"), wide.astype("f4")
+    )
+    out = np.empty((3000, 8), "f4")
+    np.testing.assert_array_equal(
+        cf.map(narrow_at_first, wide, chunks=(500, -1), out=out, device="cpu"), wide.astype("f4")
+    )

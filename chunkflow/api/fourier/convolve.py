@@ -21,6 +21,7 @@ from chunkflow.kernels.fourier import convolved
 from chunkflow.kernels.linalg.gemm import working
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_halo
 from chunkflow.kernels.stencil.windows import LONG, ByWeights, WindowKernel
+from chunkflow.stores.checks import elements_of
 
 Mode = Literal["same", "valid", "full"]
 MODES = ("same", "valid", "full")
@@ -175,7 +176,7 @@ def _weights(kernel: Any) -> np.ndarray:
     """The kernel as an array, checked to be of numbers."""
     check_eager("convolve", kernel=kernel)
     try:
-        weights = np.asarray(kernel)
+        weights = elements_of(kernel)
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"kernel is no array in the host's memory: {error}") from None
     if weights.dtype.kind not in "biufc":

@@ -14,6 +14,7 @@ from chunkflow.api.reductions import extremes, sums
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.stores import array_of
+from chunkflow.stores.checks import loaded
 
 
 def refusal(name: str, why: str = "is not supported") -> UnsupportedError:
@@ -75,7 +76,7 @@ def alike(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
 
 def as_masked(kind: type[Masked], value: Any) -> Masked:
     """A masked expression of an array without a mask."""
-    return kind.unmasked(value) if isinstance(value, Array) else kind.of(np.ma.asarray(value))
+    return kind.unmasked(value) if isinstance(value, Array) else kind.of(np.ma.asarray(loaded(value)))
 
 
 def appended(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:

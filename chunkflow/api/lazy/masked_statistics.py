@@ -65,7 +65,8 @@ def average(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
     if weights is None:
         mean = reduced()(sums.mean, [x], how)
         return (mean, x.count(**how).astype(mean.dtype)) if returned else mean
-    bare = weights if isinstance(weights, Masked) else as_masked(type(x), weights)
+    kind = type(x) if isinstance(x, Masked) else type(weights)
+    x, bare = (each if isinstance(each, Masked) else as_masked(kind, each) for each in (x, weights))
     along = sums.weighed(x.shape, bare.shape, how.get("axis"))
     order = np.argsort(along).tolist()
     wider = tuple(slice(None) if a in along else None for a in range(len(x.shape)))

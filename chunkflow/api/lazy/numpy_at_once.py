@@ -18,6 +18,7 @@ from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.live import reads_live, refuse_several
+from chunkflow.stores import is_dask_array
 
 
 def unique(
@@ -59,8 +60,9 @@ def _distinct(*arrays: Any, **told: bool) -> list[Any]:
     """The distinct values of each of some arrays: expressions, also of times, or arrays in memory."""
     if sum(map(len, map(reads_live, arrays))) > len(reads_live(*arrays)):
         refuse_several("a function of two sets", arrays)
+    ours: Any = statistics.unique
     distinct: Any = np.unique
-    return [distinct(x, **told) for x in arrays]
+    return [(ours if is_dask_array(x) else distinct)(x, **told) for x in arrays]
 
 
 def of_sets(fn: Any) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
 from chunkflow.kernels.map import is_scalar
+from chunkflow.stores.checks import elements_of
 from chunkflow.system.deferred import at
 
 Function = Callable[..., Any]
@@ -168,7 +169,7 @@ def at_least(number: int) -> Function:
 
 def as_array(x: Any) -> Any:
     """An expression, or an array in memory."""
-    return x if isinstance(x, Lazy) else np.asarray(x)
+    return x if isinstance(x, Lazy) else elements_of(x)
 
 
 def joined(axis: int, least: int) -> Function:
@@ -260,11 +261,11 @@ cumulative_sum, cumulative_prod = cumulative(scan.cumsum, 0), cumulative(scan.cu
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """As `numpy.trapezoid`."""
-    y = y if isinstance(y, Lazy) else np.asarray(y)
+    y = y if isinstance(y, Lazy) else elements_of(y)
     (along,) = normalize_axes(axis, np.ndim(y), "axis")
     width = dx
     if x is not None:
-        x = x if isinstance(x, Lazy) else np.asarray(x)
+        x = x if isinstance(x, Lazy) else elements_of(x)
         width = (scan.diff if isinstance(x, Lazy) else np.diff)(x, axis=along if x.ndim > 1 else 0)
         width = width[(..., *(None,) * (y.ndim - along - 1))] if x.ndim == 1 else width
     both = added(y, along) if isinstance(y, Lazy) else y[_beside(along, 1)] + y[_beside(along, 0)]
@@ -308,13 +309,13 @@ def where(condition: Any, *branches: Any) -> Any:
 
 def append(x: Any, values: Any, axis: int | None = None) -> Any:
     """As `numpy.append`."""
-    given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in (x, values)]
+    given: list[Any] = [a if isinstance(a, Lazy) else elements_of(a) for a in (x, values)]
     return join.concatenate([a.reshape(-1) if axis is None else a for a in given], 0 if axis is None else axis)
 
 
 def column_stack(arrays: Sequence[Any]) -> Any:
     """As `numpy.column_stack`."""
-    given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
+    given: list[Any] = [a if isinstance(a, Lazy) else elements_of(a) for a in arrays]
     return join.concatenate([a[None, None] if a.ndim == 0 else a[:, None] if a.ndim == 1 else a for a in given], 1)
 
 

@@ -17,6 +17,7 @@ from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
+from chunkflow.stores.checks import elements_of
 
 Function = Callable[..., Any]
 
@@ -54,7 +55,7 @@ def _matrices(a: Any, *, square: bool, as_it_is: bool = False) -> Any:
 
 def _array(x: Any) -> Any:
     """An expression, or an array in memory."""
-    return x if isinstance(x, Lazy) else np.asarray(x)
+    return x if isinstance(x, Lazy) else elements_of(x)
 
 
 def _result(block: Any, fn: Any, item: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

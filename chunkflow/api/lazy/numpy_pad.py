@@ -17,6 +17,7 @@ from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.create import integers
 from chunkflow.graph.elementwise import mapped
+from chunkflow.stores.checks import elements_of
 
 STATISTICS: dict[str, Callable[..., Any]] = {
     "maximum": extremes.max,
@@ -80,12 +81,12 @@ def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:
 
 
 def _flat(given: Any) -> list[Any]:
-    return np.asarray(given).reshape(-1).tolist()
+    return elements_of(given).reshape(-1).tolist()
 
 
 def _pairs(name: str, given: Any, ndim: int) -> list[tuple[Any, Any]]:
     """A pair for each axis, of one number, one pair, or all."""
-    values = np.asarray(given)
+    values = elements_of(given)
     try:
         return [tuple(pair) for pair in np.broadcast_to(values, (ndim, 2)).tolist()]
     except ValueError:

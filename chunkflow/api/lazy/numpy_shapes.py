@@ -19,6 +19,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.create import integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
+from chunkflow.stores.checks import loaded
 
 FEW = 32
 """Most pieces of an array with others between them that are joined: of more the places are read."""
@@ -89,7 +90,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     n = x.shape[along]
     at = np.arange(*obj.indices(n)) if isinstance(obj, slice) else in_memory(obj, "obj")
     at = np.flatnonzero(at) if at.dtype == bool else at
-    new: Any = values if isinstance(values, Lazy) else np.array(values, x.dtype)
+    new: Any = values if isinstance(values, Lazy) else np.array(loaded(values), x.dtype)
     new = new[(None,) * (x.ndim - new.ndim)]
     if at.ndim == 0:
         new = numpy_functions.moveaxis(new, 0, along) if isinstance(new, Lazy) else np.moveaxis(new, 0, along)

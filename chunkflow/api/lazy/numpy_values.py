@@ -35,6 +35,7 @@ from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.statistics.sorting import order_by_keys
 from chunkflow.kernels.unwrap import Unwrapped
+from chunkflow.stores.checks import elements_of, loaded
 
 
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * np.pi) -> Any:
@@ -52,6 +53,7 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
     """As `numpy.piecewise`. Functions are called with elements of a block, on the device that computes."""
     if isinstance(condlist, list | tuple):
+        condlist = [loaded(c) for c in condlist]
         single = x.ndim > 0 and not any(isinstance(c, Lazy | np.ndarray | list) for c in condlist[:1])
     else:
         single = len(np.shape(condlist)) < 1 + (x.ndim > 0)
@@ -65,7 +67,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
             f"{len(conditions)} conditions and {len(funclist)} functions: give one for each, or one more for the rest"
         )
     functions = [f if callable(f) else _number(f, x.dtype) for f in funclist]
-    arrays: list[Any] = [c if isinstance(c, Lazy) else np.asarray(c) for c in conditions]
+    arrays: list[Any] = [c if isinstance(c, Lazy) else elements_of(c) for c in conditions]
     for condition in arrays:
         if condition.shape != x.shape[: condition.ndim]:
             raise ArgumentError(f"a condition of shape {condition.shape} does not fit an array of shape {x.shape}")
@@ -133,7 +135,7 @@ def polyfit(
     if isinstance(x, Lazy) or isinstance(w, Lazy) or not isinstance(y, Lazy):
         raise UnsupportedError("np.polyfit: x and w are in memory, and y is the expression: compute() them first")
     order, values = operator.index(deg) + 1, numpy_functions.require_dims(y, 1)
-    places = np.asarray(x) + 0.0
+    places = elements_of(x) + 0.0
     if order < 1:
         raise ArgumentError(f"deg={deg} must not be negative")
     if values.ndim > 2:
@@ -146,7 +148,7 @@ def polyfit(
         raise ArgumentError(f"x, of shape {places.shape}, must have one dimension, as long as y {values.shape}")
     matrix = np.vander(places, order)
     if w is not None:
-        weights = np.asarray(w) + 0.0
+        weights = elements_of(w) + 0.0
         if weights.shape != places.shape:
             raise ArgumentError(f"w of shape {weights.shape} must have the shape of x, {places.shape}")
         matrix = matrix * weights[:, None]

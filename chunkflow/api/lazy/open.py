@@ -127,7 +127,7 @@ def _of_times(source: Any) -> str | None:
     """What a masked or labelled array of times is called; None of others."""
     if getattr(getattr(source, "dtype", None), "kind", "") not in ("m", "M"):
         return None
-    if isinstance(source, np.ma.MaskedArray):
+    if isinstance(source, np.ma.MaskedArray) or isinstance(getattr(source, "_meta", None), np.ma.MaskedArray):
         return "a masked array of times"
     return "a labelled array of times" if is_labelled(source) else None
 

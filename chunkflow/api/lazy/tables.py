@@ -20,6 +20,7 @@ from chunkflow.graph.nodes import Lazy, first_lazy, has_lazy, node_of, source_of
 from chunkflow.kernels.statistics.sorting import kind_of
 from chunkflow.kernels.twins import suited
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of
 
 LONG = 1 << 13
 """Elements of a table from which NumPy's functions would take much for each block."""
@@ -63,7 +64,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise ArgumentError(f"side={side!r} must be 'left' or 'right'")
     if sorter is not None:
         check_eager("np.searchsorted", sorter=sorter)
-        a = numpy_functions.as_array(a)[np.asarray(sorter)]
+        a = numpy_functions.as_array(a)[elements_of(sorter)]
     return _looked_up(_sorted_in, v, {"table": a}, np.dtype(np.intp), side=side)
 
 
@@ -86,14 +87,14 @@ def _lazily(x: Any, *tables: Any) -> Any:
     if isinstance(x, Lazy):
         return x
     kind: Any = type(first_lazy(*tables))
-    return kind(node_of(np.asarray(x)))
+    return kind(node_of(elements_of(x)))
 
 
 def _known(table: Any) -> Any:
     """A table as an array, if it is in memory, or has no elements."""
     if isinstance(table, Lazy) and not (spec := spec_of(table)).size:
         return np.empty(spec.shape, spec.dtype)
-    found = source_of(node_of(table)) if isinstance(table, Lazy) else np.asarray(table)
+    found = source_of(node_of(table)) if isinstance(table, Lazy) else elements_of(table)
     return found if isinstance(found, np.ndarray) else table
 
 

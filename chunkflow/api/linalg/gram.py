@@ -12,6 +12,7 @@ from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOp
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32, working
 from chunkflow.kernels.linalg.gram import Gram, Moments, gram_nest, moments_nest
+from chunkflow.stores.checks import elements_of
 from chunkflow.system.users_line import users_line
 
 product_operation = family(
@@ -209,7 +210,7 @@ def _weights(name: str, given: Any) -> np.ndarray | None:
     if given is None:
         return None
     check_eager("cov", **{name: given})
-    weights = np.asarray(given)
+    weights = elements_of(given)
     if weights.dtype.kind not in "buif":
         raise ArgumentTypeError(f"cov: {name} have dtype {weights.dtype}; they must be real numbers")
     if weights.ndim != 1:

@@ -14,6 +14,7 @@ from chunkflow.api.reductions import sums
 from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.nodes import Lazy, SourceNode, node_of
 from chunkflow.graph.reshaping import unmerged
+from chunkflow.stores.checks import elements_of
 
 FEW = 8
 """Columns of a matrix up to which its products with an expression are sums of products by element."""
@@ -50,7 +51,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Any, Any, np.int3
         raise UnsupportedError(
             "np.linalg.lstsq: the matrix is decomposed in memory, and it is an expression: compute() it"
         )
-    matrix = np.asarray(a)
+    matrix = elements_of(a)
     if matrix.ndim != 2 or b.ndim not in (1, 2) or len(matrix) != b.shape[0]:
         raise ArgumentError(
             f"np.linalg.lstsq of shapes {matrix.shape} and {b.shape}: they must be (m, n), and (m,) or (m, k)"

@@ -25,6 +25,7 @@ from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
 from chunkflow.kernels.linalg.product import ProductLabels, contraction
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of
 
 
 @product_operation
@@ -303,7 +304,7 @@ def _weighted_windows(
     number = next((i for i, array in enumerate(arrays) if windows_of(array) is not None), None)
     if number is None or len(arrays) != 2 or not isinstance(given := arrays[1 - number], np.ndarray | list | tuple):
         return None
-    x, weights = arrays[number], np.asarray(given)
+    x, weights = arrays[number], elements_of(given)
     if (which := slid(x, windows_of(x)[1].dims)) is None or weights.dtype.kind not in "biufc":  # type: ignore[index]
         return None
     found = translate([x.shape, weights.shape] if number == 0 else [weights.shape, x.shape])

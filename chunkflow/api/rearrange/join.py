@@ -25,6 +25,7 @@ from chunkflow.graph.nodes import Lazy, source_of
 from chunkflow.graph.slicing import unsqueezed
 from chunkflow.kernels.map import is_scalar
 from chunkflow.stores import array_of, spec_of
+from chunkflow.stores.checks import elements_of
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
 MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
@@ -327,7 +328,7 @@ def _pairs(values: np.ndarray, ndim: int, what: str) -> np.ndarray:
 
 def _constants(given: Any, spec: ArraySpec) -> np.ndarray:
     """Constants to pad with, before and after along each axis."""
-    values = np.asarray(given)
+    values = elements_of(given)
     if values.dtype.kind == "O" and all(isinstance(value, int) for value in values.flat):
         values = values.astype(float)  # integers beyond 64 bits
     if values.dtype.kind not in "biufc" or (values.dtype.kind == "c" and spec.dtype.kind != "c"):

@@ -28,6 +28,7 @@ from chunkflow.core import arrangement
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of
 
 LONGEST_ROW = 64 << 10
 """Bytes of the longest rows that blocks hold whole so that a device flips them."""
@@ -220,7 +221,7 @@ def repeat(
            [3, 3, 4, 4]])
     """
     check_eager("repeat", repeats=repeats)
-    counts = np.asarray(repeats)
+    counts = elements_of(repeats)
     if (counts.dtype.kind not in "biu" and counts.size) or counts.ndim > 1 or isinstance(repeats, bool):
         raise ArgumentTypeError(f"repeats={repeats!r} must be an int, or one for each place along the axis")
     counts = counts.astype(np.int64)

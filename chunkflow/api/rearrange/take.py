@@ -28,6 +28,7 @@ from chunkflow.graph.nodes import Lazy, as_source, first_lazy, node_of, source_o
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import Points, Slice
 from chunkflow.stores import Source, open_source, spec_of
+from chunkflow.stores.checks import elements_of
 from chunkflow.stores.views.reshaped import ReshapedSource
 
 MODES = ("raise", "wrap", "clip")
@@ -128,7 +129,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Unpack[
     a = as_source(a, options.get("out"))
     if isinstance(a, Lazy):
         refuse_picked(node_of(a), condition)
-    holds = np.asarray(condition)
+    holds = elements_of(condition)
     if holds.ndim != 1:
         raise ArgumentError(f"condition has {holds.ndim} dimensions: give one of 1 dimension, or use x[condition]")
     return take.__wrapped__(a, np.flatnonzero(holds), axis, **options)  # type: ignore[attr-defined, no-any-return]
@@ -183,7 +184,7 @@ def within(indices: Any, n: int, axis: int, mode: str) -> np.ndarray:
         raise ArgumentTypeError(
             f"indices are the path {os.fspath(indices)!r}: open it, np.take(chunkflow.open(x), chunkflow.open(indices))"
         )
-    places = np.asarray(indices)
+    places = elements_of(indices)
     if not places.size and places.dtype.kind == "f" and not hasattr(indices, "dtype"):
         places = places.astype(np.int64)
     if places.dtype.kind not in "iub":
@@ -224,7 +225,7 @@ def in_memory(x: Any, what: str) -> np.ndarray:
     found = source_of(node_of(x)) if isinstance(x, Lazy) else x
     if isinstance(x, Lazy) and not isinstance(found, np.ndarray):
         raise UnsupportedError(f"{what} is to be in memory: compute() it first")
-    table = np.asarray(found)
+    table = elements_of(found)
     if table.nbytes > LARGEST:
         raise UnsupportedError(f"{what} has at most {LARGEST} bytes, and this one {table.nbytes}")
     return table
@@ -235,7 +236,7 @@ def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "rai
 
     A table that is an expression, or large, is an operand, which each block has whole: the budget counts it.
     """
-    table: Any = source_of(node_of(x)) if isinstance(x, Lazy) else np.asarray(x)
+    table: Any = source_of(node_of(x)) if isinstance(x, Lazy) else elements_of(x)
     table = table if isinstance(table, np.ndarray) else x
     if axis is None:
         table, axis = table.reshape(-1), 0
@@ -244,10 +245,10 @@ def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "rai
     kind: Any = type(first_lazy(*indices))
     places: Any = None
     for d, index in enumerate(indices, axis):
-        dtype = spec_of(index).dtype if isinstance(index, Lazy) else np.asarray(index).dtype
+        dtype = spec_of(index).dtype if isinstance(index, Lazy) else elements_of(index).dtype
         if dtype.kind not in "iub":
             raise ArgumentTypeError(f"indices are of {dtype}, and must be integers: convert them")
-        array = index if isinstance(index, Lazy) else kind(node_of(np.asarray(index)))
+        array = index if isinstance(index, Lazy) else kind(node_of(elements_of(index)))
         own = applied(_within_table, (array,), {}, {"number": table.shape[d], "mode": mode})
         step = math.prod(table.shape[d + 1 :])
         own = own if step == 1 else own * step

@@ -28,6 +28,7 @@ from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.aggregation import Aggregation, Value
 from chunkflow.kernels.reductions.tiled import Axes
+from chunkflow.stores.checks import elements_of
 
 
 @reduction_operation
@@ -216,7 +217,7 @@ def average(
         kind = ArgumentTypeError if axis is None else ArgumentError  # as NumPy's are
         raise kind(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
     if isinstance(weights, list | tuple):
-        weights = np.asarray(weights)
+        weights = elements_of(weights)
 
     if not (returned or keepdims) and (found := _of_windows(x, axis, weights)) is not None:
         return weighted(*found, type(x), Options(**options))

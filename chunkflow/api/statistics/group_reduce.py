@@ -43,6 +43,7 @@ from chunkflow.kernels.statistics.group_reduce import (
 )
 from chunkflow.kernels.statistics.sorting import kind_of
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of
 from chunkflow.stores.memory import Made
 
 AT_ONCE = 1 << 14
@@ -244,7 +245,7 @@ def _keys(
         mine = places[len(places) - len(shape) :]
         long = [i for i, a in enumerate(mine) if shape[i] == spec.shape[a]]
         if len(long) < len(shape):  # it broadcasts along others
-            own = array if isinstance(array, np.ndarray) else np.asarray(array)
+            own = array if isinstance(array, np.ndarray) else elements_of(array)
             arrays[place] = own.reshape([shape[i] for i in long])
         follow.append(tuple(mine[i] for i in long))
     axes = tuple(sorted(places if given is None else given))
@@ -265,12 +266,12 @@ def _key(key: Any, expected: Any, binned: bool, closed: str, options: Options) -
         if has_lazy(key):
             raise UnsupportedError("labels that are an expression need expected_groups=: which groups there are")
         found = unique(key, budget=options.budget, device=options.device) if stored else _distinct(key)
-        names = np.asarray(found)
+        names = elements_of(found)
         names = names[names == names]  # neither NaN nor NaT
     elif isinstance(expected, int | np.integer) and not isinstance(expected, bool):
         names = np.arange(int(expected))
     else:
-        names = _edges(expected) if binned else np.asarray(expected)
+        names = _edges(expected) if binned else elements_of(expected)
     if names.dtype == object:
         names = _plain(names.reshape(-1).tolist())[0].reshape(names.shape)
     if names.ndim != 1:
@@ -348,7 +349,7 @@ def _in_memory(key: Any) -> Any:
         shape.append(len(first))
         first = first[0]
     if not shape or isinstance(first, list | tuple | range | np.ndarray):  # of no label, or of arrays
-        return np.asarray(key)
+        return elements_of(key)
     return _Listed(key, tuple(shape))
 
 
@@ -367,11 +368,11 @@ def _plain(labels: list[Any]) -> tuple[np.ndarray, Any]:
     """Objects that are not missing as an array of strings or numbers, and their places."""
     there: Any = slice(None)
     try:
-        found = np.asarray(labels)
+        found = elements_of(labels)
         if found.dtype.kind in "OU":
             there = np.flatnonzero([isinstance(label, str) or str(label) not in MISSING for label in labels])
             labels = [labels[i] for i in there]
-            found = np.asarray(labels)
+            found = elements_of(labels)
     except ValueError:  # sequences among them
         raise ArgumentTypeError(MIXED) from None
     if found.dtype == object or (found.dtype.kind == "U" and not all(isinstance(label, str) for label in labels)):

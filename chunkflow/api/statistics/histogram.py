@@ -61,6 +61,7 @@ from chunkflow.kernels.statistics.histogram import (
     histogrammed,
     outermost,
 )
+from chunkflow.stores.checks import elements_of
 from chunkflow.system.host import available_memory
 
 FEW = 1 << 16
@@ -140,7 +141,7 @@ def histogram(
         bins = 1  # so far
     wtype = np.dtype(np.intp)
     if isinstance(weights, list | tuple) or (weights is not None and is_scalar(weights)):
-        weights = np.asarray(weights)
+        weights = elements_of(weights)
     if weights is not None:
         wspec = stores.spec_of(weights)
         wtype = wspec.dtype

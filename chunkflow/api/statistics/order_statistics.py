@@ -42,6 +42,7 @@ from chunkflow.kernels.statistics.quantile import (
 )
 from chunkflow.kernels.statistics.radix_keys import as_dtype, coarse, from_keys, key_dtype, without_low_bits
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of, loaded
 from chunkflow.stores.protocol import Target
 
 SMALL = 1 << 20
@@ -87,7 +88,7 @@ Make = Callable[[np.dtype], Wanted]
 def checked_q(q: Any, whole: int) -> tuple[np.ndarray, np.ndarray]:
     """Which quantiles, as an array of numbers from 0 to `whole`, and as one of numbers from 0 to 1."""
     try:
-        wanted = np.asarray(q)
+        wanted = elements_of(q)
     except ValueError as error:
         raise ArgumentError(f"q={q!r} is no array: {error}") from None
     if wanted.dtype.kind not in "iuf":
@@ -103,6 +104,7 @@ def quantile_of(q: Any, whole: int, method: str, *, skip: bool = False) -> Make:
     """Quantiles `q`, which are from 0 to `whole`, with checked arguments; `skip` leaves NaN out."""
     if not isinstance(method, str) or method not in METHODS:
         raise ArgumentError(f"method={method!r} is none of {', '.join(METHODS)}")
+    q = loaded(q)
     wanted, ready = checked_q(q, whole)
     weak = type(q) in (int, float)
 

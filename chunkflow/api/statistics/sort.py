@@ -18,6 +18,7 @@ from chunkflow.graph.reshaping import reshaped
 from chunkflow.kernels.declare import declare_blockwise
 from chunkflow.kernels.statistics.sorting import of_lines
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of
 
 sorting = family(
     """Sorted lines along an axis.
@@ -164,7 +165,7 @@ def _of_lines(
 def _check(fn: Callable[..., Any], length: int, dtype: np.dtype, how: dict[str, Any]) -> None:
     """Refuse what NumPy refuses of a line of this length."""
     check_eager(fn.__name__, kth=how.get("kth"))
-    kth = np.asarray(how.get("kth", 0))
+    kth = elements_of(how.get("kth", 0))
     try:
         few = how if "kth" not in how else how | {"kth": 0}
         fn(np.zeros(1, dtype), **few)

@@ -13,6 +13,7 @@ from chunkflow.core.axes import ordered_axes
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of
 
 Spacing = int | float | complex | np.generic | np.ndarray
 
@@ -97,7 +98,7 @@ def axes_of(axis: int | Sequence[int] | None, ndim: int) -> list[int]:
 
 def spacings(varargs: Sequence[Any], axes: Sequence[int], shape: Shape) -> list[Spacing]:
     """The distance, or the places of the elements, for each axis. Equal distances are a number, as in NumPy."""
-    given = [np.asarray(value) for value in varargs]
+    given = [elements_of(value) for value in varargs]
     if any(value.dtype.kind not in "biufc" for value in given):
         raise ArgumentTypeError(f"distances {varargs!r} must be numbers, or arrays of them")
     if not given:

@@ -35,6 +35,7 @@ from chunkflow.kernels.stencil.overlap import Halo, with_halo
 from chunkflow.kernels.stencil.window_ranks import ByRank
 from chunkflow.kernels.stencil.windows import ByDoubling, ByLine, ByPlace, ByWeights, WindowKernel
 from chunkflow.stores import spec_of
+from chunkflow.stores.checks import elements_of
 
 BOUNDARY = {"edge": "nearest", "symmetric": "reflect", "reflect": "mirror", "wrap": "periodic"}
 """For modes of `chunkflow.pad` the boundaries of stencils that are the same."""
@@ -223,13 +224,13 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """As `numpy.convolve`, of a line and one in memory that is no longer."""
     a, v = (v, a) if isinstance(v, Lazy) and not isinstance(a, Lazy) else (a, v)
     check_eager("np.convolve", v=v)
-    return remembered(_weighed("convolve", a, np.asarray(v)[::-1], mode), convolve, (a, v, mode), {}, ())
+    return remembered(_weighed("convolve", a, elements_of(v)[::-1], mode), convolve, (a, v, mode), {}, ())
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """As `numpy.correlate`, of a line and one in memory that is no longer."""
     check_eager("np.correlate", v=v)
-    return remembered(_weighed("correlate", a, np.asarray(v).conj(), mode), correlate, (a, v, mode), {}, ())
+    return remembered(_weighed("correlate", a, elements_of(v).conj(), mode), correlate, (a, v, mode), {}, ())
 
 
 def _weighed(name: str, a: Any, weights: np.ndarray, mode: str) -> Any:
