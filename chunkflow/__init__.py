@@ -28,6 +28,7 @@ from chunkflow.api.lazy.creation import (
 )
 from chunkflow.api.lazy.masked import MaskedArray
 from chunkflow.api.lazy.masked_make import masked_array, masked_equal, masked_invalid, masked_where
+from chunkflow.api.lazy.numpy_dispatch import takes_expressions
 from chunkflow.api.lazy.open import from_dask, open
 from chunkflow.api.lazy.times import TimeArray
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
@@ -66,7 +67,7 @@ from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.api.stencil.windows import sliding_window_view
 from chunkflow.api.verify import Verification, verify
 from chunkflow.cluster.partition import ClusterPlan
-from chunkflow.core.elsewhere import FUNCTIONS
+from chunkflow.core.elsewhere import function
 from chunkflow.core.spelling import near
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis
@@ -256,8 +257,8 @@ _LATER = {
 
 def __getattr__(name: str) -> object:
     module = next((module for module, names in _LATER.items() if name in names), None)
-    if module is None and name in FUNCTIONS:
-        raise errors.MissingAttributeError(f"chunkflow has no {name}: {FUNCTIONS[name]}")
+    if module is None and (elsewhere := function(name, takes_expressions)):
+        raise errors.MissingAttributeError(f"chunkflow has no {name}: {elsewhere}")
     if module is None:
         raise AttributeError(f"module 'chunkflow' has no attribute {name!r}{near(name, __all__)}")
     found = getattr(importlib.import_module(module), name)

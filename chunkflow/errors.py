@@ -63,6 +63,10 @@ class AxisError(ArgumentError, np.exceptions.AxisError):
     """An axis is out of bounds."""
 
 
+class LinAlgError(ArgumentError, np.linalg.LinAlgError):
+    """An array is no matrix, or no square one."""
+
+
 class PlaceError(ChunkflowError, IndexError):
     """An index that the array does not have, or that is none."""
 

@@ -68,7 +68,8 @@ def map(
         functions dispatch to either). Returns an array, or a tuple of arrays, of its blocks' shape unless
         `drop_axis`, `new_axis` or `chunks` say otherwise. It must not write to its blocks (on the CPU they
         are read-only), and its result for an element must not depend on how the array was cut. On the CPU it
-        is called from several threads at once. It is called once more than there are blocks: a trial on a
+        is called from several threads at once, so what it returns must not be memory that it writes to again, for
+        another block. It is called once more than there are blocks: a trial on a
         small block at the arrays' corner shows what it returns and how much memory it takes. If it has a
         parameter ``block_id`` or ``block_info`` it gets the block's index, or dask's dict.
     *arrays : array_like, str, path or scalar

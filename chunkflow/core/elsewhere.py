@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _OPEN = "chunkflow.open(x) takes arrays, paths and URLs; and so does each operation"
 _BLOCKS = "its blocks are planned when it runs, and chunkflow.explain(x) shows them"
@@ -15,12 +15,12 @@ _STORE = "chunkflow.store(x, path) writes it: the path ends in .zarr, .npy, .h5:
 _COMPUTE = "x.compute() gives a NumPy array"
 _MAP = "x.map(fn), or chunkflow.map(fn, x, y), calls a function with blocks"
 
+_DASKS = "x.to_dask() is a dask array, whose tasks run it"
+
 _LABELS = (
     "labels are xarray's: after import chunkflow.xarray, xarray.open_dataset(path, chunks={}, "
     "chunked_array_type='chunkflow') streams what it computes"
 )
-_NUMPYS = "NumPy's functions take it, as np.quantile(x, q, axis) and np.nanmean(x, axis)"
-
 _FILTER = (
     "chunkflow.map_overlap(fn, x, depth=...) gives each block the neighbours that a filter needs, as "
     "scipy.ndimage.gaussian_filter; chunkflow.convolve(x, weights) has weights"
@@ -42,10 +42,17 @@ FUNCTIONS = {
     "open_dataset": f"{_OPEN}. import chunkflow.xarray has what xarray opens streamed",
     "open_zarr": _OPEN,
     "open_mfdataset": f"{_OPEN}. import chunkflow.xarray has what xarray opens streamed",
-    "polyfit": "np.polyfit takes expressions",
     "rolling": "chunkflow.sliding_window_view(x, window, axis) has reductions",
     "groupby": "chunkflow.groupby_reduce(x, labels, func=..., axis=...) reduces groups",
     "read": _OPEN,
+    "push": "chunkflow.ffill(x, axis) fills forward",
+    **dict.fromkeys(("svd", "svd_compressed", "tsqr", "pca"), "np.linalg.svd and np.linalg.qr take expressions"),
+    **dict.fromkeys(("solve", "inv", "det", "eigh", "cholesky"), "np.linalg's functions take expressions"),
+    "linalg": "NumPy's functions of that module take expressions",
+    "ma": "NumPy's functions take expressions of masked arrays, which chunkflow.open(array) makes",
+    **dict.fromkeys(
+        ("zoom", "affine_transform", "downsample", "pyramid"), "chunkflow.coarsen(fn, x, {0: 2}) has coarser levels"
+    ),
     "map_blocks": _MAP,
     "apply": _MAP,
     "stats": "chunkflow.mean(x), min, max and std are functions, and `chunkflow stats FILE` is a command of the shell",
@@ -68,13 +75,10 @@ FUNCTIONS = {
 }
 """Functions that the package does not have."""
 
-_OF_NUMPY = (
-    *("nanmax", "nanmean", "nanmedian", "nanmin", "nanquantile", "nanstd", "nansum", "nanvar"),
-    *("percentile", "polyfit", "quantile"),
-)
 _OF_XARRAY = (
-    *("assign_coords", "attrs", "chunk", "coords", "dims", "groupby", "isel", "name", "rename", "resample"),
-    *("rolling", "sel", "to_dataset", "to_netcdf"),
+    *("assign_coords", "attrs", "chunk", "coords", "dims", "dt", "encoding", "equals", "groupby", "groupby_bins"),
+    *("idxmax", "idxmin", "identical", "isel", "loc", "name", "plot", "rank", "rename", "resample", "rolling", "sel"),
+    *("sizes", "to_dataframe", "to_dataset", "to_netcdf", "unstack"),
 )
 
 ATTRIBUTES = {
@@ -101,7 +105,26 @@ ATTRIBUTES = {
     "stats": "x.mean(), x.min(), x.max() and x.std() are expressions: chunkflow.compute(...) has one pass for all",
     "median": "np.median(x, axis) is an expression",
     **dict.fromkeys(("avg", "average"), "x.mean() is an expression, and chunkflow.average(x, weights=...)"),
-    **dict.fromkeys(_OF_NUMPY, _NUMPYS),
+    **dict.fromkeys(
+        ("isnull", "notnull", "dropna"), "np.isnan(x) is an expression, and reductions of NaN are nansum and so on"
+    ),
+    "fillna": "np.where(np.isnan(x), value, x) is an expression, or np.nan_to_num(x)",
+    **dict.fromkeys(("sort_values", "sortby"), "np.sort(x, axis) is an expression, and chunkflow.sort"),
+    "reduce": "np.add.reduce(x, axis) and so on are expressions, and chunkflow.reduction(x, chunk, aggregate)",
+    "shift": "np.roll(x, shift, axis) is an expression, and chunkflow.pad(x[1:], ...) has other values at the edge",
+    "weighted": "chunkflow.average(x, weights=...) is an expression",
+    "count": "(~np.isnan(x)).sum(axis) is an expression",
+    "vindex": "x[rows, columns] takes arrays of places, as NumPy's",
+    "moment": "((x - x.mean()) ** order).mean() is an expression",
+    "argtopk": "np.argsort(x, axis) is an expression, and chunkflow.topk(x, k) has the values",
+    "pipe": "call the function with it: fn(x)",
+    "numel": "x.size is the number of elements",
+    "dim": "x.ndim is the number of axes",
+    "unsqueeze": "np.expand_dims(x, axis) is an expression, and x[None]",
+    "permute": "x.transpose(axes) is an expression",
+    **dict.fromkeys(("tolist", "tobytes", "tostring", "flat", "to_pandas", "to_series"), _COMPUTE),
+    **dict.fromkeys(("cuda", "cpu", "to", "to_backend"), "x.compute(device='cuda') says where it is computed"),
+    **dict.fromkeys(("dask", "to_delayed", "compute_chunk_sizes", "unify_chunks", "to_dask_dataframe"), _DASKS),
     **dict.fromkeys(_OF_XARRAY, _LABELS),
     "values": _COMPUTE,
     "view": "astype() converts elements, and numpy.ma's own functions take no expressions. Of masked ones NumPy's do "
@@ -137,6 +160,30 @@ KEYWORDS = {
     "optimize_graph": "expressions are always optimized",
 }
 """Keywords that functions do not have."""
+
+
+def attribute(name: str, functions: Iterable[str], numpys: Callable[[str], bool]) -> str:
+    """The line that does what an attribute of other arrays does; empty where none is known.
+
+    `functions` are the package's own, and `numpys` says which of NumPy's take expressions.
+
+    >>> attribute("topk", ["topk"], lambda name: False)
+    'chunkflow.topk does it'
+    """
+    if name in ATTRIBUTES:
+        return ATTRIBUTES[name]
+    if name in functions:
+        return f"chunkflow.{name} does it"
+    return f"np.{name}(x, ...) does it" if numpys(name) else ""
+
+
+def function(name: str, numpys: Callable[[str], bool]) -> str:
+    """The line that does what a function of other libraries does; empty where none is known.
+
+    >>> function("tile", lambda name: True)
+    'np.tile(chunkflow.open(x), ...) does it'
+    """
+    return FUNCTIONS.get(name) or (f"np.{name}(chunkflow.open(x), ...) does it" if numpys(name) else "")
 
 
 def hint(unknown: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.nest import LoopNest, outputs_like
+from chunkflow.errors import ResultError
 from chunkflow.kernels.protocol import Kernel, Library, libraries_of
 from chunkflow.kernels.twins import suited
 
@@ -61,7 +62,10 @@ class MapKernel(Kernel):
             extra["block_id"] = tuple(0 if a is None else index[a] for a in self.axes)
         if "block_info" in self.wants:
             extra["block_info"] = self._block_info(nest, grid, index, box)
-        return suited(self.fn, args)(*args, **self.kwargs, **extra)
+        try:
+            return suited(self.fn, args)(*args, **self.kwargs, **extra)
+        except StopIteration as error:  # which generators that it passes on its way take for their end
+            raise ResultError("fn raised StopIteration, as next() does of what has no more: catch it in fn") from error
 
     @property
     def libraries(self) -> frozenset[Library]:

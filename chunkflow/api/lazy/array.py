@@ -6,6 +6,7 @@ import importlib
 import inspect
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,7 @@ from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import rearrange, take
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
-from chunkflow.core.elsewhere import ATTRIBUTES
+from chunkflow.core.elsewhere import attribute
 from chunkflow.core.grid import Shape
 from chunkflow.core.spelling import near, spelt
 from chunkflow.engine.options import BudgetLike, ProgressLike
@@ -86,6 +87,12 @@ def _function(fn: Any) -> Callable[..., Any]:
     with suppress(ValueError):  # some of NumPy's functions tell none
         method.__dict__["__signature__"] = inspect.signature(fn)
     return method
+
+
+def _functions() -> list[str]:
+    """The functions of the package, as soon as it is imported."""
+    package = sys.modules.get("chunkflow")
+    return [name for name in getattr(package, "__all__", ()) if name[0].islower()]
 
 
 def _number(kind: type[Any]) -> Callable[[Any], Any]:
@@ -195,8 +202,8 @@ class Array(InPlace, Collection):
         return format(self.item(), spec) if spec else repr(self)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ATTRIBUTES:
-            raise MissingAttributeError(f"an expression has no {name}: {ATTRIBUTES[name]}")
+        if not name.startswith("_") and (there := attribute(name, _functions(), numpy_dispatch.takes_expressions)):
+            raise MissingAttributeError(f"an expression has no {name}: {there}")
         if not name.startswith("_") and hasattr(np.ndarray, name):
             raise MissingAttributeError(
                 f"an expression has no {name}: use NumPy's functions that docs/numpy.md lists, or compute() first"

@@ -291,3 +291,13 @@ def advice(fn: Function) -> str:
     if found is None and name_of(fn).startswith("np.linalg."):
         found = "use chunkflow.map on blocks of whole matrices"
     return found or "use chunkflow.map for what works on blocks, or compute() first"
+
+
+def takes_expressions(name: str) -> bool:
+    """Whether NumPy has a public function of this name that takes expressions.
+
+    >>> takes_expressions("tile"), takes_expressions("exp"), takes_expressions("save")
+    (True, True, False)
+    """
+    fn = None if name.startswith("_") else vars(np).get(name)
+    return isinstance(fn, np.ufunc) or (callable(fn) and fn in FUNCTIONS)

@@ -14,7 +14,7 @@ from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.reductions import extremes, sums
 from chunkflow.core.axes import normalize_axes
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, LinAlgError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
 from chunkflow.stores.checks import elements_of
@@ -47,9 +47,10 @@ def of_matrices(fn: Any, *, square: bool = True) -> Function:
 
 
 def _matrices(a: Any, *, square: bool, as_it_is: bool = False) -> Any:
-    numpy_functions.require_dims(a, 2)
+    if a.ndim < 2:
+        raise LinAlgError(f"an array of shape {a.shape} is no matrix: matrices have two axes, the last ones")
     if square and a.shape[-1] != a.shape[-2]:
-        raise ArgumentError(f"matrices of {a.shape[-2]} rows and {a.shape[-1]} columns: they must be square")
+        raise LinAlgError(f"matrices of {a.shape[-2]} rows and {a.shape[-1]} columns: they must be square")
     return a if as_it_is or a.dtype.kind in "fc" else numpy_functions.astype(a, np.float64)
 
 

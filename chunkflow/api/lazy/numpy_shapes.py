@@ -15,7 +15,7 @@ from chunkflow.api.lazy.numpy_functions import as_array
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.rearrange.take import in_memory, take
 from chunkflow.core.axes import normalize_axes
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, PlaceError
 from chunkflow.graph.create import integers
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy
@@ -133,7 +133,8 @@ def _placed(name: str, fn: Any, n: int, obj: Any, *values: Any) -> np.ndarray:
     try:
         found: np.ndarray = fn(np.arange(n), obj, *values)
     except (IndexError, ValueError, TypeError) as error:
-        raise ArgumentError(f"{name}: {error} (the axis has {n} places)") from None
+        kind = PlaceError if isinstance(error, IndexError) else ArgumentError
+        raise kind(f"{name}: {error} (the axis has {n} places)") from None
     return found
 
 

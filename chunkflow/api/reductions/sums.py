@@ -22,7 +22,7 @@ from chunkflow.api.stencil.windows import Slid, slid, weighted
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ZeroWeightsError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ZeroWeightsError
 from chunkflow.kernels.index_notation import copied
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.reductions import aggregation
@@ -276,12 +276,22 @@ def custom(
     """A reduction by functions of the user's own: the three of dask's ``reduction``."""
 
     def call(x: Any, axes: Axes, box: Region) -> Value:
-        kind, *found = packed(chunk(x, axis=axes, keepdims=True))
+        try:
+            kind, *found = packed(chunk(x, axis=axes, keepdims=True))
+        except TypeError as error:
+            error.add_note(f"chunk, combine and aggregate are called as chunk(block, axis={axes}, keepdims=True)")
+            raise
         return kind, *map(copied, found)
 
     def merge(left: Value, right: Value) -> Value:
         both = [np.concatenate([a, b], axis=axes[0]) for a, b in zip(left[1:], right[1:], strict=True)]
-        return packed(combine(unpacked((left[0], *both)), axis=axes, keepdims=True))
+        merged = packed(combine(unpacked((left[0], *both)), axis=axes, keepdims=True))
+        if (merged[0], len(merged)) != (left[0], len(left)):
+            raise ResultError(
+                f"combine gave {_form(merged)}, and chunk {_form(left)}: combine joins what chunk gives to the same, "
+                "and without combine= it is aggregate that does: give combine="
+            )
+        return merged
 
     return Aggregation(call, merge, lambda *v: aggregate(unpacked(v), axis=axes, keepdims=keepdims), copies=5.0)
 
@@ -291,6 +301,13 @@ def packed(result: Any) -> Value:
     if isinstance(result, dict):
         return tuple(result), *result.values()
     return (tuple, *result) if isinstance(result, tuple) else (None, result)
+
+
+def _form(value: Value) -> str:
+    kind, *arrays = value
+    if kind is None:
+        return "an array"
+    return f"a tuple of {len(arrays)}" if kind is tuple else f"a dict of {', '.join(map(repr, kind))}"
 
 
 def unpacked(value: Value) -> Any:

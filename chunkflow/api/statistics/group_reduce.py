@@ -159,6 +159,11 @@ def groupby_reduce(
     ([[1.0, 5.0], [3.0, 7.0], [nan, 9.0]], [0, 1])
     """
     spec, chosen = spec_of(values), Options(**options)
+    if not isinstance(func, str | list | tuple):
+        raise ArgumentTypeError(
+            f"func={func!r} is no name, as 'sum' or 'nanmean', and no list of names: functions of your own reduce by "
+            "chunkflow.reduction, or by xarray's groups (import chunkflow.xarray)"
+        )
     names = (func,) if isinstance(func, str) else tuple(func)
     keys = _keys(by, spec, axis, expected_groups, isbin, closed, chosen)
     if fill_value is not None and np.ndim(fill_value):
