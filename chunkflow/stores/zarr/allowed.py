@@ -7,7 +7,7 @@ allowed if the user's own code has registered them: then it is that code that wa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numcodecs.registry
@@ -41,9 +41,16 @@ TIMES_3, TEXTS_3 = ("numpy.datetime64", "numpy.timedelta64"), ("fixed_length_utf
 OTHERS_3 = frozenset([*TIMES_3, *TEXTS_3, "structured", "raw_bytes"])
 """What zarr has besides, without objects: `numeric_dtype` refuses these, with advice."""
 
+REQUIRED = {
+    2: ("shape", "chunks", "dtype", "fill_value"),
+    3: ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs"),
+}
+"""What the metadata of an array have, by zarr's format, and cannot be without."""
+
 DEEPEST = 8
 """Most shards inside shards."""
 
+_INTEGERS = re.compile(r"[<>|=]?[iu][1248]|u?int(8|16|32|64)")
 _NUMBERS_2 = re.compile(r"[<>|=]?[biufc]\d{1,2}")
 _UNKNOWN = "is not known here, and is not looked for because a file says so. If it is yours, or you trust it"
 _REGISTERED = 2
@@ -62,8 +69,10 @@ def check_metadata(metadata: Mapping[str, Any], name: str) -> None:
     ReadError
         A codec is not allowed, or they are no metadata of an array.
     """
+    is_old = metadata.get("zarr_format") == 2
+    _check_complete(metadata, name, REQUIRED[2 if is_old else 3], ".zarray" if is_old else "zarr.json")
     try:
-        if metadata.get("zarr_format") == 2:
+        if is_old:
             _check_dtype_2(metadata["dtype"], name)
             for codec in [*(metadata.get("filters") or ()), *filter(None, [metadata.get("compressor")])]:
                 _check_codec_2(str(codec["id"]), codec, name)
@@ -77,6 +86,35 @@ def check_metadata(metadata: Mapping[str, Any], name: str) -> None:
             raise
         why = f"its metadata are damaged ({error!r})"
         raise ReadError(f"cannot open the zarr array {name}: {why}", path=name) from error
+
+
+def _check_complete(metadata: Mapping[str, Any], name: str, required: Sequence[str], document: str) -> None:
+    """Check what every array has, which zarr takes for granted."""
+    lacks = [key for key in required if key not in metadata]
+    grid = metadata.get("chunks", metadata.get("chunk_grid"))
+    configuration = grid.get("configuration") if isinstance(grid, Mapping) else None
+    sides = configuration.get("chunk_shape") if isinstance(configuration, Mapping) else grid
+    if lacks:
+        why = f"{document} has no {' and no '.join(lacks)}, which each array has: say it there"
+    elif isinstance(sides, list | tuple) and not all(isinstance(n, int) and n > 0 for n in sides):
+        why = f"{document} says that chunks are {tuple(sides)}, and each side has one element or more: mend it there"
+    elif _is_beyond(fill := metadata["fill_value"], dtype := metadata.get("dtype", metadata.get("data_type"))):
+        why = f"{document} says that missing elements are {fill!r}, which {dtype} does not hold: mend it there"
+    else:
+        return
+    raise ReadError(f"cannot open the zarr array {name}: {why}, or write the array anew", path=name)
+
+
+def _is_beyond(fill: Any, dtype: Any) -> bool:
+    """Whether a dtype of integers does not hold a number.
+
+    >>> _is_beyond(256, "u1"), _is_beyond(255, "uint8"), _is_beyond(300, "<f4")
+    (True, False, False)
+    """
+    if not isinstance(dtype, str) or not isinstance(fill, int | float) or not _INTEGERS.fullmatch(dtype):
+        return False
+    held = np.iinfo(np.dtype(dtype))
+    return not held.min <= fill <= held.max
 
 
 def check_codec(codec: str, how: Mapping[str, Any], version: int, name: str) -> None:
@@ -185,9 +223,10 @@ def _check_dtype_3(given: Any, name: str) -> None:
 
 def no_dtype(given: Any, name: str) -> ArgumentTypeError:
     """The error for a dtype that zarr does not have."""
+    plain = "int64" if re.match("u?int", str(given)) else "float32"
     return ArgumentTypeError(
         f"the zarr array {name} has a dtype that zarr-python does not have ({given}): open it with tensorstore.open, "
-        "and pass what its .astype('float32') gives"
+        f"and pass what its .astype({plain!r}) gives"
     )
 
 

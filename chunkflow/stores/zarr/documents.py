@@ -21,7 +21,11 @@ def read_document(path: str) -> Any:
     """What a file of metadata says; `ValueError` if it is no JSON, or says too much; `OSError` if it cannot be read."""
     with open(open_regular(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        return parsed(file.read(min(size, MOST + 1)))
+        raw = file.read(min(size, MOST + 1))
+    try:
+        return parsed(raw)
+    except ValueError as error:
+        raise ValueError(f"{os.path.basename(path)} is damaged: {error}") from error
 
 
 def parsed(raw: bytes) -> Any:
