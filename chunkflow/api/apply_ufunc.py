@@ -87,7 +87,10 @@ def apply_ufunc(
     of_all = {d for dims in core for d in dims}
     for arg, dims in zip(args, core, strict=True):
         if not is_labelled(arg) and not is_scalar(arg):
-            raise ArgumentTypeError(f"a {type(arg).__name__} has no names of dimensions: make it an xarray.DataArray")
+            raise ArgumentTypeError(
+                f"an array of type {type(arg).__name__} has no names of dimensions: make it an xarray.DataArray, or "
+                "call chunkflow.apply_gufunc, which needs none"
+            )
         own = arg.dims if is_labelled(arg) else ()
         if set(dims) - set(own):
             raise ArgumentError(

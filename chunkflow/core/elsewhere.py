@@ -156,6 +156,8 @@ KEYWORDS = {
     "compression": "chunkflow.NewArray(path, compressors=...) is an output",
     "return_stored": "what is stored is opened again by chunkflow.open(path)",
     "lock": "no lock is needed",
+    "output_dtypes": "dtype= says what a function gives",
+    "axes": "core dimensions are the last axes: np.moveaxis brings others there",
     "meta": "dtype= says what a function gives",
     "optimize_graph": "expressions are always optimized",
 }

@@ -353,7 +353,19 @@ def shortage(error: BaseException, device: Device) -> str:
 def check_kind(value: Any, device: Device) -> None:
     """Refuse a result that is no array of the device."""
     if not device.is_array(value):
-        raise ResultTypeError(f"fn returned {_kind(value)}; expected {device.xp.__name__}.ndarray on {device.name}")
+        expected = f"{device.xp.__name__}.ndarray on {device.name}"
+        raise ResultTypeError(f"fn returned {_kind(value)}; expected {expected}{_way_out(value, device.xp.__name__)}")
+
+
+def _way_out(value: Any, module: str) -> str:
+    """How a function returns an array in the place of something else; empty if that is not known."""
+    if isinstance(value, np.ma.MaskedArray):
+        return ": return its filled(value), and its mask as another result if that is wanted"
+    if hasattr(value, "compute"):
+        return ": return its compute()"
+    if isinstance(value, bool | int | float | complex):
+        return f": {module}.full_like(block, value) is one, and chunkflow.reduction has a number for many elements"
+    return f": {module}.asarray(value) makes one" if isinstance(value, list) else ""
 
 
 def _kind(value: Any) -> str:

@@ -115,7 +115,8 @@ class Widened(Kernel):
             for axis, (got, expected) in enumerate(zip(shape, self.lengths, strict=False)):
                 if expected is not None and got != expected:
                     raise ResultError(
-                        f"fn returned shape {shape}; new_axes says {expected} along axis {axis}, not {got}"
+                        f"fn returned shape {shape}; new_axes, or output_sizes, says {expected} along axis {axis}, "
+                        f"not {got}"
                     )
         return results
 

@@ -124,7 +124,7 @@ def test_new_axes_and_arguments_passed_on(place: Place) -> None:
         device=place.device(),
     )
     same(folded, np.stack([x.min(axis=0), -x.max(axis=0)]))
-    with pytest.raises(errors.ResultError, match="new_axes says 4 along axis 1, not 3"):
+    with pytest.raises(errors.ResultError, match="new_axes, or output_sizes, says 4 along axis 1, not 3"):
         blockwise(fn, "izj", x, "ij", table, None, 3.0, None, new_axes={"z": 4}, **options)
 
 

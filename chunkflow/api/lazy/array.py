@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -174,6 +174,11 @@ class Array(InPlace, Collection):
         if not self.shape:
             raise TypeError("len() of an array without dimensions")
         return self.shape[0]
+
+    def __delitem__(self, place: Any) -> NoReturn:
+        raise ArgumentError(
+            "elements of an expression cannot be deleted: np.delete(x, places, axis) is one without them"
+        )
 
     def __repr__(self) -> str:
         node = self._node

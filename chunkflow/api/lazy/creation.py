@@ -287,7 +287,7 @@ def linspace(
         if array_of(value).dtype.kind not in "biufc":
             raise ArgumentTypeError(f"{name}={value!r} must be a number, or an array of them")
     start, stop = (v if is_scalar(v) else np.asarray(v) for v in (start, stop))
-    number = fill.sides_of((num,))[0]
+    number = check_int("num", num, 0)
     inner = np.result_type(start, stop, float(number))
     wanted = fill.number_dtype(inner if dtype is None else dtype)
     parts = number - 1 if endpoint else number

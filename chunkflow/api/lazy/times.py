@@ -130,6 +130,9 @@ class TimeArray(Times):
     def __bool__(self) -> bool:
         return bool(self._one())
 
+    def __float__(self) -> float:
+        return float(self._one())
+
     def item(self, *place: Any) -> Any:
         """The one element, or that at a place, as Python's date, time or span, as `numpy.ndarray.item`.
 

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from chunkflow.api.operation import Options, Request, RunOptions, operation
-from chunkflow.errors import refused_by
+from chunkflow.errors import ArgumentTypeError, ValueRangeError, refused_by
 from chunkflow.graph.assigning import assignment
 from chunkflow.kernels.declare import declare_map
 from chunkflow.stores import spec_of
@@ -58,10 +58,21 @@ def put(x: Any, index: Any, values: Any, **options: Unpack[RunOptions]) -> Reque
     chosen = replace(Options(**options), dtype=spec.dtype)
     early = Options(budget=chosen.budget, device=chosen.device, progress=chosen.progress)
     with refused_by("put"):
-        if isinstance(values, int | float | complex | np.floating):  # NumPy's scalars would become any integer
-            np.empty((), spec.dtype)[...] = float(values) if isinstance(values, np.floating) else values
+        if isinstance(values, int | float | complex | np.floating):
+            _check_held(values, spec.dtype)
         which, given = assignment(index, spec.shape, spec.dtype, values, early)
     return Request(declare_map(_put, {}), (x, which, given), chosen, shapes_only=True, keeps=True, elementwise=True)
+
+
+def _check_held(value: Any, dtype: np.dtype) -> None:
+    """Refuse a number that a dtype does not hold."""
+    advice = f"{dtype}, the array's dtype, does not hold {value!r}: convert the array by .astype, or give another value"
+    try:  # by Python's numbers: NumPy's would become any integer
+        np.empty((), dtype)[...] = float(value) if isinstance(value, np.floating) else value
+    except TypeError:
+        raise ArgumentTypeError(f"put: {advice}") from None
+    except (OverflowError, ValueError):
+        raise ValueRangeError(f"put: {advice}") from None
 
 
 def _put(block: Any, wanted: Any, values: Any) -> Any:

@@ -185,7 +185,8 @@ def check_countable(spec: ArraySpec, name: str) -> None:
     """Refuse arrays of dtypes that have no keys."""
     if spec.dtype.kind not in "biuf" or spec.dtype.itemsize > 8:
         raise ArgumentTypeError(
-            f"{name} takes bools and real numbers of at most 64 bits, and {spec.name} is of {spec.dtype}: convert it"
+            f"{name} takes bools and real numbers of at most 64 bits, and {spec.name} is of {spec.dtype}: convert it, "
+            "as x.real and x.imag of complex numbers"
         )
 
 

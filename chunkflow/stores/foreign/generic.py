@@ -112,6 +112,10 @@ def faithful(got: Any, region: Region, spec: ArraySpec) -> np.ndarray:
     found = np.asarray(got)
     if masked:
         problem = f"a masked array for {where}, whose mask would be lost: pass its filled(value)"
+    elif hasattr(got, "toarray") and not isinstance(got, np.ndarray):
+        problem = (
+            f"a sparse array for {where}: give its toarray(), of dask's x.map_blocks(lambda block: block.toarray())"
+        )
     elif found.shape != shape_of(region):
         problem = (
             f"shape {found.shape} for {where}, which has shape {shape_of(region)}: say its true shape where it is made"

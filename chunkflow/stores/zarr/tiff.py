@@ -51,7 +51,9 @@ def open_tiff(path: str) -> Source:
     except FileError as error:
         raise ReadError(f"tifffile cannot read {path}: {error}", path=path) from error
     except Exception as error:  # of tifffile's, and of its decoders'
-        raise ReadError(f"tifffile cannot read {path}: {type(error).__name__}: {error}", path=path) from error
+        raise ReadError(
+            f"tifffile cannot read {path}, which may be damaged: {type(error).__name__}: {error}", path=path
+        ) from error
 
 
 class Frames:

@@ -171,7 +171,7 @@ def test_nothing_is_read_and_what_is_as_long_as_the_array_is_not_kept() -> None:
         (lambda: cf.linspace(0, 1, axis=2), "out of bounds"),
         (lambda: cf.linspace("a", 2), "start='a' must be a number"),
         (lambda: cf.linspace(cf.arange(2), 2), "start= is an expression"),
-        (lambda: cf.linspace(0, 1, -3), "negative"),
+        (lambda: cf.linspace(0, 1, -3), "num=-3 must be at least 0"),
         (lambda: cf.fromfunction(lambda: 3, ()), "no axis"),
         (lambda: cf.random.default_rng("a"), "seed='a'"),
         (lambda: cf.random.default_rng(0).normal([1, 2, 3], size=2), r"size=2, and arguments of shape \(3,\)"),

@@ -104,3 +104,43 @@ def test_the_end_of_an_iterator_is_an_error_of_its_own(last: float) -> None:
     with pytest.raises(ResultError, match="fn raised StopIteration") as caught:
         cf.map(fn, np.arange(4.0), chunks=1, **CPU)
     assert "block" in str(caught.value.__notes__)
+
+
+# -- Numbers and arrays that cannot be --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: cf.put(np.arange(5), 2, 2**70),
+            r"put: int64, the array's dtype, does not hold 11805916207",
+        ),
+        (lambda: cf.put(np.arange(5), 2, np.nan), "does not hold nan: convert the array"),
+        (lambda: cf.put(np.arange(5), 2, 1j), "does not hold 1j"),
+        (lambda: cf.map(lambda block: 3.0, np.ones(3), **CPU), r"numpy\.full_like\(block, value\) is one"),
+        (lambda: cf.map(lambda block: block.tolist(), np.ones(3), **CPU), r"numpy\.asarray\(value\) makes one"),
+        (lambda: cf.map(lambda block: np.ma.array(block, mask=True), np.ones(3), **CPU), r"return its filled\(value\)"),
+        (lambda: cf.map(lambda block: cf.open(block), np.ones(3), **CPU), r"return its compute\(\)"),
+        (lambda: cf.unique(np.ones(3, "c16")), "as x.real and x.imag of complex numbers"),
+        (
+            lambda: cf.apply_gufunc(np.sin, "(i)->(i)", np.ones(3), output_dtypes="f4"),
+            "dtype= says what a function gives",
+        ),
+        (lambda: X.__delitem__(0), r"np\.delete\(x, places, axis\) is one without them"),
+    ],
+)
+def test_refusals_name_the_value_and_the_way(call: Any, said: str) -> None:
+    with pytest.raises(cf.errors.ChunkflowError, match=said):
+        call()
+
+
+def test_one_span_is_a_number() -> None:
+    assert float(cf.open(np.array([1, 2], "m8[ns]")).sum()) == 3.0
+
+
+def test_sparse_blocks_of_dasks_are_named() -> None:
+    da, sparse = pytest.importorskip("dask.array"), pytest.importorskip("scipy.sparse")
+    array = da.from_array(np.eye(4), chunks=2).map_blocks(sparse.csr_matrix, dtype="f8", meta=np.empty((0, 0)))
+    with pytest.raises(cf.errors.ReadError, match=r"a sparse array for .*block\.toarray\(\)"):
+        cf.sum(array, **CPU)
