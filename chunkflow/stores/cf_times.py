@@ -55,8 +55,9 @@ REFORM = np.datetime64("1582-10-15")
 """The first day of the calendar that NumPy has for all days."""
 
 _SINCE = re.compile(
-    r"\s*(\w+)\s+since\s+([+-]?\d{1,4})-(\d{1,2})-(\d{1,2})"
-    r"(?:[T\s]+(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?)?\s*(?:Z|UTC|GMT|[+-]0?0:?(?:00)?)?\s*",
+    r"\s*(\w+)\s+since\s+([+-]?\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2})"
+    r"(?:[T\s]+(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?)?)?)?"
+    r"\s*(?:Z|UTC|GMT|([+-]\d{1,2})(?::?([0-5]\d))?)?\s*",
     re.IGNORECASE,
 )
 
@@ -112,6 +113,8 @@ def time_coding(attributes: Mapping[str, Any], name: str) -> TimeCoding | None:
     --------
     >>> time_coding({"units": "hours since 1900-1-1 12:00"}, "t")
     TimeCoding(dtype=dtype('<M8[h]'), since=np.datetime64('1900-01-01T12:00:00'), reformed=True)
+    >>> time_coding({"units": "days since 2000-01-01 00:00 -6:00"}, "t").since
+    np.datetime64('2000-01-01T06:00:00')
     """
     said = {key: _text(attributes[key]) for key in OF_TIMES if attributes.get(key) is not None}
     units = said.get("units", "")
@@ -122,7 +125,8 @@ def time_coding(attributes: Mapping[str, Any], name: str) -> TimeCoding | None:
     found, calendar = _SINCE.fullmatch(units), said.get("calendar", "standard").lower()
     if found is None or found[1].lower() not in _UNITS:
         raise ArgumentError(f"{name}: units={units!r} is no date that is read here: decode='raw' gives the numbers")
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[1:7])
+    year, month, day = (int(part or 1) for part in found.groups()[1:4])
+    hour, minute, second = (int(part or 0) for part in found.groups()[4:7])
     try:
         since: np.datetime64 = np.datetime64(
             f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}", "s"
@@ -134,6 +138,9 @@ def time_coding(attributes: Mapping[str, Any], name: str) -> TimeCoding | None:
             f"{name}: times of the calendar {calendar!r} since {since} are not NumPy's: decode='raw' gives the "
             "numbers, xarray.decode_cf dates of cftime"
         )
+    if found[9]:  # so many hours and minutes before that of the zone
+        minutes = 60 * abs(int(found[9])) + int(found[10] or 0)
+        since = since - np.timedelta64(-minutes if found[9].startswith("-") else minutes, "m")
     if found[8]:
         since = since + np.timedelta64(int(found[8].ljust(9, "0")), "ns")
     return TimeCoding(np.dtype(f"M8[{_UNITS[found[1].lower()]}]"), since, calendar != "proleptic_gregorian")

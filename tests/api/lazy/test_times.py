@@ -730,6 +730,11 @@ UNITS_OF_FILES = [
     ("seconds since 2001-02-03T04:05:06.25Z", {"_FillValue": -999}, "i8"),
     ("days since 1850-01-01", {"_FillValue": np.nan}, "f8"),
     ("minutes since 2000-01-01 12:00:00 UTC", {"scale_factor": 0.5}, "i2"),
+    ("seconds since 2000-01-01 12:00 +05:30", {}, "i4"),
+    ("hours since 2000-01-01 00:00:00.5 -6:00", {}, "i4"),
+    ("days since 1990-1-1 -10", {}, "i4"),
+    ("days since 2000", {}, "i4"),
+    ("hours since 2000-01", {}, "i4"),
 ]
 
 
