@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,9 @@ def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:
     """Axes as a list, whatever way they were written."""
     if axes is None:
         return []
-    listed = list(axes) if isinstance(axes, Iterable) and not isinstance(axes, str) else [axes]
+    given: Any = axes[()] if isinstance(axes, np.ndarray) else axes  # NumPy's own axes may be arrays of no dimension
+    several = isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) > 0
+    listed = list(given) if several else [given]
     for axis in listed:
         if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
             named = "; labelled arrays of xarray have names: import chunkflow.xarray" if isinstance(axes, str) else ""

@@ -235,7 +235,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.bincount: lambda x, weights=None, minlength=0: histogram.bincount(x, weights, minlength),
     np.rollaxis: numpy_functions.rollaxis,
     np.common_type: lambda *a: np.common_type(*(np.empty(0, node_of(x).spec.dtype) for x in a)),
-    np.min_scalar_type: lambda a: a.dtype,
+    np.min_scalar_type: lambda a: a.dtype if a.ndim else np.min_scalar_type(a.item()),
     np.diag_indices_from: lambda x: np.diag_indices_from(_of_no_memory(x)),
     np.tril_indices_from: lambda x, k=0: np.tril_indices_from(_of_no_memory(x), k),
     np.triu_indices_from: lambda x, k=0: np.triu_indices_from(_of_no_memory(x), k),

@@ -122,6 +122,7 @@ def test_the_end_of_an_iterator_is_an_error_of_its_own(last: float) -> None:
         (lambda: cf.map(lambda block: block.tolist(), np.ones(3), **CPU), r"numpy\.asarray\(value\) makes one"),
         (lambda: cf.map(lambda block: np.ma.array(block, mask=True), np.ones(3), **CPU), r"return its filled\(value\)"),
         (lambda: cf.map(lambda block: cf.open(block), np.ones(3), **CPU), r"return its compute\(\)"),
+        (lambda: cf.sum(np.ones(3), axis=cf.open(np.array(0))), "axis must be an int or ints, not <chunkflow.Array"),
         (lambda: cf.unique(np.ones(3, "c16")), "as x.real and x.imag of complex numbers"),
         (
             lambda: cf.apply_gufunc(np.sin, "(i)->(i)", np.ones(3), output_dtypes="f4"),
@@ -133,6 +134,10 @@ def test_the_end_of_an_iterator_is_an_error_of_its_own(last: float) -> None:
 def test_refusals_name_the_value_and_the_way(call: Any, said: str) -> None:
     with pytest.raises(cf.errors.ChunkflowError, match=said):
         call()
+
+
+def test_axes_of_no_dimension() -> None:
+    assert np.roll(X, np.array(1), np.array(0)).compute(**CPU).tolist() == np.roll(X.compute(**CPU), 1, 0).tolist()
 
 
 def test_one_span_is_a_number() -> None:
