@@ -14,7 +14,8 @@ block_operation = family(
     Parameters
     ----------
     dtype : dtype or tuple of dtypes, optional
-        Of the results; what `fn` returns is cast by the ``same_kind`` rule.
+        Of the results; what `fn` returns is cast by the ``same_kind`` rule. Without it the trial call tells it, and
+        a later block of a wider dtype is refused if that changes a value.
     workspace : float, optional
         Bytes that `fn` allocates besides its result, per element of a block. With `dtype` it replaces the
         trial call; say it where that call misses something. On the CPU it sees what NumPy allocates in the thread
