@@ -25,7 +25,7 @@ from chunkflow.api.stencil.iterate import Iteration
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.core.nest import nest, output_axes
 from chunkflow.engine.dry_run import named
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
 from chunkflow.kernels.stencil.overlap import Overlap, boundaries, depths, each, with_halo
 
 
@@ -190,8 +190,12 @@ def declare_overlap(
         op = nest([s.shape for s in specs])
         wanted, operands = [], []
         both = zip(each(depth, len(specs), "depth"), each(boundary, len(specs), "boundary"), strict=True)
-        for (deep, kind), spec, operand in zip(both, specs, op.operands, strict=True):
-            halo = depths(deep, len(spec.shape))
+        for number, ((deep, kind), spec, operand) in enumerate(zip(both, specs, op.operands, strict=True)):
+            try:
+                halo = depths(deep, len(spec.shape))
+            except AxisError as error:
+                which = f"of array {number} ({spec.name}); a list in depth= has one for each array"
+                raise AxisError(f"{error}, {which}") from None
             wanted.append(halo)
             operands.append(with_halo(operand, spec, halo, boundaries(kind, spec)))
         cut = [(0, 0)] * len(op.extents)

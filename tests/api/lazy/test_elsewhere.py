@@ -123,6 +123,10 @@ def test_the_end_of_an_iterator_is_an_error_of_its_own(last: float) -> None:
         (lambda: cf.map(lambda block: np.ma.array(block, mask=True), np.ones(3), **CPU), r"return its filled\(value\)"),
         (lambda: cf.map(lambda block: cf.open(block), np.ones(3), **CPU), r"return its compute\(\)"),
         (lambda: cf.sum(np.ones(3), axis=cf.open(np.array(0))), "axis must be an int or ints, not <chunkflow.Array"),
+        (
+            lambda: cf.map_overlap(np.add, np.ones((3, 4)), np.ones(4), depth={1: 1}, **CPU),
+            r"of array 1 .*list in depth=",
+        ),
         (lambda: cf.unique(np.ones(3, "c16")), "as x.real and x.imag of complex numbers"),
         (
             lambda: cf.apply_gufunc(np.sin, "(i)->(i)", np.ones(3), output_dtypes="f4"),
