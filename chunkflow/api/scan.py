@@ -241,7 +241,8 @@ def diff(
     """
     check_int("axis", axis)
     times = check_int("n", n, 0, ": it says how often differences are taken")
-    ends = [None if a is None else _edge(a, spec_of(x).shape, axis) for a in (prepend, append)]
+    given = {"prepend": prepend, "append": append}
+    ends = [None if a is None else _edge(a, spec_of(x).shape, axis, name) for name, a in given.items()]
     parts = [a for a in (ends[0], x, ends[1]) if a is not None] if times else [x]  # NumPy adds to what it subtracts
     array = x if len(parts) == 1 else join.joined(parts, axis)
 
@@ -254,12 +255,17 @@ def diff(
     return Request(declare, (array,), Options(**options), keeps=True)
 
 
-def _edge(given: Any, shape: Shape, axis: int) -> Any:
+def _edge(given: Any, shape: Shape, axis: int, name: str) -> Any:
     """What `diff` puts before or after an array; one number stands beside each of its lines."""
     value = np.asarray(given) if isinstance(given, list | tuple) or is_scalar(given) else given
-    if spec_of(value).shape:
-        return value
     (along,) = normalize_axes(axis, len(shape), "axis")
+    if sides := spec_of(value).shape:
+        if (*sides[:along], *sides[along + 1 :]) != (*shape[:along], *shape[along + 1 :]) or len(sides) != len(shape):
+            raise ArgumentError(
+                f"{name} of shape {sides} does not fit an array of shape {shape}: all axes but axis {along} must have "
+                "the same lengths, and one number stands for all"
+            )
+        return value
     side = (*shape[:along], 1, *shape[along + 1 :])
     if isinstance(value, Lazy):
         return type(value)(viewed(node_of(value), declare_broadcast(side), "broadcast_to", side))
