@@ -296,7 +296,7 @@ def advice(fn: Function) -> str:
 def takes_expressions(name: str) -> bool:
     """Whether NumPy has a public function of this name that takes expressions.
 
-    >>> takes_expressions("tile"), takes_expressions("exp"), takes_expressions("save")
+    >>> takes_expressions("tile"), takes_expressions("exp"), takes_expressions("fromfile")
     (True, True, False)
     """
     fn = None if name.startswith("_") else vars(np).get(name)

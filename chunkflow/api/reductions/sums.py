@@ -279,7 +279,8 @@ def custom(
         try:
             kind, *found = packed(chunk(x, axis=axes, keepdims=True))
         except TypeError as error:
-            error.add_note(f"chunk, combine and aggregate are called as chunk(block, axis={axes}, keepdims=True)")
+            if any(word in str(error) for word in ("axis", "keepdims", "tuple")):
+                error.add_note(f"chunk, combine and aggregate are called as chunk(block, axis={axes}, keepdims=True)")
             raise
         return kind, *map(copied, found)
 
