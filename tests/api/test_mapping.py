@@ -787,7 +787,7 @@ NARROWED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", NARROWED)
-@pytest.mark.parametrize("value", [1e300, 16777217.0, 2**60 + 1, 1e300j], ids=str)
+@pytest.mark.parametrize("value", [1e300, 16777217.0, 2**60 + 1, 2**63 - 1, 1e300j], ids=str)
 def test_no_value_is_narrowed_to_what_the_first_block_gave(way: str, value: Any) -> None:
     x = np.ones((3000, 8), type(value))
     x[-1] = value
