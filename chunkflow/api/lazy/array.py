@@ -99,6 +99,10 @@ def _number(kind: type[Any]) -> Callable[[Any], Any]:
     """A conversion of the one element, which is computed at once."""
 
     def method(self: Any) -> Any:
+        if kind is not bool and self.size != 1:  # a TypeError, as NumPy's
+            raise ArgumentTypeError(
+                f"{self!r} is no number, as it has {self.size} elements: x.item(place) is one of them"
+            )
         return kind(self.item())
 
     return method

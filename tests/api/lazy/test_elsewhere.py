@@ -140,6 +140,13 @@ def test_refusals_name_the_value_and_the_way(call: Any, said: str) -> None:
         call()
 
 
+@pytest.mark.parametrize("kind", [float, int, complex])
+def test_several_elements_are_no_number(kind: type) -> None:
+    with pytest.raises(TypeError, match=r"it has 12 elements: x\.item\(place\)"):
+        kind(X)
+    assert kind(X[1, 2]) == 6
+
+
 def test_axes_of_no_dimension() -> None:
     assert np.roll(X, np.array(1), np.array(0)).compute(**CPU).tolist() == np.roll(X.compute(**CPU), 1, 0).tolist()
 
