@@ -142,7 +142,7 @@ def test_refusals_name_the_value_and_the_way(call: Any, said: str) -> None:
 
 @pytest.mark.parametrize("kind", [float, int, complex])
 def test_several_elements_are_no_number(kind: type) -> None:
-    with pytest.raises(TypeError, match=r"it has 12 elements: x\.item\(place\)"):
+    with pytest.raises(TypeError, match=r"has 12 elements, and a number is one, as x\.item\(place\)"):
         kind(X)
     assert kind(X[1, 2]) == 6
 
