@@ -100,9 +100,7 @@ def _number(kind: type[Any]) -> Callable[[Any], Any]:
 
     def method(self: Any) -> Any:
         if kind is not bool and self.size != 1:  # a TypeError, as NumPy's
-            raise ArgumentTypeError(
-                f"{self!r} is no number, as it has {self.size} elements: x.item(place) is one of them"
-            )
+            raise ArgumentTypeError(f"{self!r} has {self.size} elements, and a number is one, as x.item(place) is")
         return kind(self.item())
 
     return method
