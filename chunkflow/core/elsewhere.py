@@ -50,9 +50,7 @@ FUNCTIONS = {
     **dict.fromkeys(("solve", "inv", "det", "eigh", "cholesky"), "np.linalg's functions take expressions"),
     "linalg": "NumPy's functions of that module take expressions",
     "ma": "NumPy's functions take expressions of masked arrays, which chunkflow.open(array) makes",
-    **dict.fromkeys(
-        ("zoom", "affine_transform", "downsample", "pyramid"), "chunkflow.coarsen(fn, x, {0: 2}) has coarser levels"
-    ),
+    **dict.fromkeys(("zoom", "downsample", "pyramid"), "chunkflow.coarsen(fn, x, {0: 2}) has coarser levels"),
     "map_blocks": _MAP,
     "apply": _MAP,
     "stats": "chunkflow.mean(x), min, max and std are functions, and `chunkflow stats FILE` is a command of the shell",

@@ -208,7 +208,7 @@ class _Walk:
         self._inner.append(whole)
         if name in self.parts:  # of another thing that is called so, too
             own = hashlib.sha256(f"{self.parts[name]}{own}".encode()).hexdigest()
-            value = ...
+            value = ...  # so there is no one value to tell
         self.parts[name] = f"{own[:_SHORT]} {_shown(value)}".rstrip()
 
     def _numbered(self, name: str) -> str:

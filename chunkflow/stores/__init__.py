@@ -4,7 +4,7 @@ Stores know regions and NumPy arrays; they know no device, plan or operation. `p
 says which format opens what, and `chunkflow.testing.stores` has the tests that every store inherits.
 """
 
-from chunkflow.stores.checks import is_dask_array
+from chunkflow.stores.checks import is_dask_array, is_labelled
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.protocol import Sink, Source, Target
@@ -13,7 +13,6 @@ from chunkflow.stores.registry import (
     Published,
     array_of,
     format_of,
-    is_labelled,
     is_new,
     open_source,
     open_target,

@@ -67,15 +67,24 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
 is_dask_array = instance_of("dask.array", "Array")
 """Whether an object is a `dask.array.Array`."""
 
+is_labelled = instance_of("xarray", "DataArray", "Variable")
+"""Whether an object is a `DataArray` or `Variable` of xarray."""
+
+
+def _unlabelled(value: Any) -> Any:
+    """The array that a labelled one holds, if that is in chunks: others are loaded when they are asked for it."""
+    return value.data if is_labelled(value) and value.chunks is not None else value
+
 
 def loaded(value: Any) -> Any:
     """An argument that is to be in memory: an array of dask's computed. `ArgumentTypeError` if that is masked.
 
     Its blocks may be masked whatever it has said of itself, and what NumPy makes of it has lost the mask.
     """
-    if not is_dask_array(value):
+    array = _unlabelled(value)
+    if not is_dask_array(array):
         return value
-    found = value.compute()
+    found = array.compute()
     if np.ma.is_masked(found):
         check_unmasked(found)
     return found
@@ -98,7 +107,7 @@ def check_unmasked(*values: Any) -> None:
 
 
 def _check_unmasked(values: Iterable[Any]) -> None:
-    for value in values:
+    for value in map(_unlabelled, values):
         if isinstance(value, np.ma.MaskedArray) or isinstance(getattr(value, "_meta", None), np.ma.MaskedArray):
             raise ArgumentTypeError(
                 "a masked array would lose its mask: chunkflow.open(array) makes an expression that has it; "

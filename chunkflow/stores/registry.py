@@ -19,7 +19,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, uneven
 from chunkflow.stores.cf import warn_of
-from chunkflow.stores.checks import is_dask_array
+from chunkflow.stores.checks import is_dask_array, is_labelled
 from chunkflow.stores.checksums import asked
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.new_array import NewArray
@@ -74,9 +74,6 @@ def having(*names: str) -> Callable[[object], bool]:
     """Whether an object has these attributes."""
     return lambda obj: all(hasattr(obj, name) for name in names)
 
-
-is_labelled = instance_of("xarray", "DataArray", "Variable")
-"""Whether an object is a `DataArray` or `Variable` of xarray."""
 
 _is_zarr_group, _is_zarr_store = instance_of("zarr", "Group"), instance_of("zarr.abc.store", "Store")
 _is_store_path = instance_of("zarr.storage", "StorePath")

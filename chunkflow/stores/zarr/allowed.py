@@ -96,7 +96,7 @@ def _check_complete(metadata: Mapping[str, Any], name: str, required: Sequence[s
     sides = configuration.get("chunk_shape") if isinstance(configuration, Mapping) else grid
     if lacks:
         why = f"{document} has no {' and no '.join(lacks)}, which each array has: say it there"
-    elif isinstance(sides, list | tuple) and not all(isinstance(n, int) and n > 0 for n in sides):
+    elif isinstance(sides, list | tuple) and 0 in sides and 0 not in metadata["shape"]:
         why = f"{document} says that chunks are {tuple(sides)}, and each side has one element or more: mend it there"
     elif _is_beyond(fill := metadata["fill_value"], dtype := metadata.get("dtype", metadata.get("data_type"))):
         why = f"{document} says that missing elements are {fill!r}, which {dtype} does not hold: mend it there"

@@ -30,6 +30,10 @@ def plain_or_masked() -> dict[str, Any]:
     }
 
 
+def labelled(array: Any) -> Any:
+    return pytest.importorskip("xarray").DataArray(array, dims="x")
+
+
 SECOND: dict[str, Callable[[Any, Any], Any]] = {
     "groupby_reduce": lambda x, d: cf.groupby_reduce(V, d, func="sum", **CPU),
     "groupby_reduce, lazy": lambda x, d: cf.groupby_reduce(x, d, func="sum")[0],
@@ -67,6 +71,13 @@ SECOND: dict[str, Callable[[Any, Any], Any]] = {
 def test_the_mask_of_a_second_array_is_never_lost(name: str, kind: str) -> None:
     with pytest.raises((ArgumentTypeError, ReadError), match="mask"):
         np.asarray(SECOND[name](cf.open(V), plain_or_masked()[kind]))
+
+
+@pytest.mark.parametrize("name", ["groupby_reduce", "isin", "take", "repeat", "searchsorted", "convolve", "insert"])
+def test_nor_that_of_a_labelled_one(name: str) -> None:
+    """xarray makes NaN of masked elements, but not of those that the array does not say."""
+    with pytest.raises((ArgumentTypeError, ReadError), match="mask"):
+        np.asarray(SECOND[name](cf.open(V), labelled(plain_or_masked()["not said"])))
 
 
 @pytest.mark.parametrize("name", sorted(SECOND.keys() - {"groupby_reduce", "groupby_reduce, lazy", "put"}))

@@ -64,6 +64,11 @@ def test_damaged_documents_are_named(raw: str, tmp_path: Path) -> None:
         cf.open(new)
 
 
+def test_chunks_of_nothing_are_those_of_no_elements(tmp_path: Path) -> None:
+    path = changed(tmp_path / "x.zarr", 2, {"shape": [0], "chunks": [0]})
+    assert cf.open(path).shape == (0,)
+
+
 def test_what_can_be_is_read(tmp_path: Path) -> None:
     for version in (2, 3):
         path = changed(tmp_path / f"{version}.zarr", version, {"fill_value": -(1 << 63)})
