@@ -15,6 +15,7 @@ knows no operation, device or store by name.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -212,7 +213,7 @@ class Launcher:
             lane.wait(loaded.after, Edge.OVERWRITE)
             if previous.ready is not None:  # else it is a view of an array in memory
                 lane.wait([previous.ready], Edge.COMPLETE)
-            take = partial(self._in_pool, loaded.take_over, known, previous)
+            take = partial(self._filled, step, loaded.take_over, known, previous)
             taken = lane.call(take, reads=(previous.block.owner,), writes=(PartOf(loaded.buffer, "halo"),))
             loaded.calls.append(taken)
             done = self._device.event()
@@ -225,14 +226,18 @@ class Launcher:
         """Enqueue the filling of new blocks beyond the array's edges."""
         for loaded, operand, fresh in zip(held, self._plan.op.operands, step.fresh, strict=True):
             if operand.halo and fresh and loaded.buffer is not None:
-                complete = partial(self._in_pool, loaded.complete, operand)
+                complete = partial(self._filled, step, loaded.complete, operand)
                 loaded.calls.append(lane.call(complete, writes=(loaded.buffer,)))
                 loaded.ready = self._device.event()
                 lane.record(loaded.ready)
 
-    def _in_pool(self, fn: Callable[..., None], *args: Any) -> None:
+    def _filled(self, step: Step, fill: Callable[..., None], *args: Any) -> None:
+        """Fill a part of a step's block with what need not be read. Where a lane does so itself, it reads meanwhile."""
+        begin = time.perf_counter()
         with self._pool.active():
-            fn(*args)
+            fill(*args)
+        if not self._plan.machine.staged:
+            self._trace.span("read", begin, time.perf_counter(), 0, step.number)
 
 
 def _read_until(event: Event, held: Held, reader: Hashable) -> None:

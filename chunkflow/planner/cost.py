@@ -30,6 +30,7 @@ class Traffic:
     """Bytes that a run moves through each stage, and how many of them are coded, or go into a new file, or into many.
 
     Of what is `read` blocks are `given` their elements, halos and all: of chunks more is read where blocks cut them.
+    What the block before has, too, is `carried` to the next one.
     `first` are the bytes that are loaded before anything can be computed, `last` those that are stored when everything
     is; None for one block's share.
     """
@@ -48,6 +49,7 @@ class Traffic:
     separate: int = 0
     files: int = 0
     given: int = 0
+    carried: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def estimate(
     decoding = traffic.decode / (machine.decode * decoders)
     files = traffic.files if machine.load else 0
     reading = (traffic.read - files) / (machine.read * readers) + files / ((machine.load or 1) * readers)
+    if not machine.staged:
+        reading += traffic.carried / machine.read
     # Python finds and opens chunks. Lanes wait for one another there; so do threads, if they have little else to do.
     # Threads read while another one has Python's lock, but the more of both there is, the less they wait for it.
     besides = decoding + reading

@@ -237,6 +237,15 @@ class Plan(Printed):
         return self.bytes_in / max(self.bytes_given, 1)
 
     @property
+    def spills(self) -> bool:
+        """Whether blocks that are read are too large for the cache: they are written to memory and read again."""
+        return any(
+            math.prod(self.slot_shape(i)) * spec.dtype.itemsize > self.machine.cache > 0
+            for i, (operand, spec) in enumerate(zip(self.op.operands, self.operands, strict=True))
+            if operand.padded or not spec.storage.in_memory
+        )
+
+    @property
     def read_again(self) -> str:
         """What is said of chunks that are read again; nothing where they are hardly."""
         if self.whole is None and self.excess < CUT:

@@ -24,7 +24,8 @@ class LoadedBytes(NamedTuple):
 
     Of those that are read `files` come from files of this machine, and `given` are those of the elements that blocks
     get. `chunks` are those that are read; in a shard they count twice, as its index is searched for them. `asking` are
-    the seconds that reads take whatever their bytes. `unpacking` are the seconds in which the device decodes.
+    the seconds that reads take whatever their bytes. `unpacking` are the seconds in which the device decodes. `carried`
+    are copied from the block before, which has them, too.
     """
 
     read: int
@@ -35,12 +36,13 @@ class LoadedBytes(NamedTuple):
     chunks: float
     asking: float
     unpacking: float
+    carried: int
 
 
 def loaded(candidate: Candidate) -> LoadedBytes:
     """What loading a candidate's operands takes."""
     problem, grid, walk, depth = candidate.problem, candidate.grid, candidate.walk, candidate.depth
-    read = files = given = upload = decode = 0
+    read = files = given = upload = decode = carried = 0
     chunks = asking = unpacking = 0.0
     for i, (spec, operand) in enumerate(zip(problem.operands, candidate.op.operands, strict=True)):
         loads = candidate.loads[i]
@@ -50,6 +52,8 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         taken = wanted if spec.storage.parted else touched
         read += taken
         given += wanted
+        if operand.halo and not spec.storage.in_memory:
+            carried += loaded_bytes(spec, operand, grid, walk, 1) * repeats - wanted
         files += 0 if spec.storage.in_memory or spec.storage.remote else taken
         if spec.chunks is None:
             asking += loads * spec.storage.asking
@@ -72,7 +76,7 @@ def loaded(candidate: Candidate) -> LoadedBytes:
         if not spec.storage.raw or spec.storage.decoded > 1:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(taken * spec.storage.decoded / (known.host if known else 1))
-    return LoadedBytes(read, files, given, upload, decode, chunks, asking, unpacking)
+    return LoadedBytes(read, files, given, upload, decode, chunks, asking, unpacking, carried)
 
 
 def _is_copied(spec: ArraySpec, block: Shape) -> bool:
@@ -154,6 +158,7 @@ def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:
         created=sum(nbytes for nbytes, scattered in new if not scattered),
         scattered=sum(nbytes for nbytes, scattered in new if scattered),
         separate=sum(s.nbytes for s in outputs if s.storage.separate),
+        carried=load.carried,
     )
 
 

@@ -107,7 +107,7 @@ class AnalyzedRun:
         if self.computing is not None:
             framed = sum(new for new, _ in rehearsal.framed(plan).values()) / plan.machine.read
             spilled = (
-                (reading - framed) * (1 / plan.machine.spill - 1) if self._spills and not plan.machine.load else 0.0
+                (reading - framed) * (1 / plan.machine.spill - 1) if plan.spills and not plan.machine.load else 0.0
             )
             framing = framed if self.framing is None else self.framing
             stages["compute"], stages["read"] = self.computing, stages["read"] - framed + framing + spilled
@@ -125,16 +125,6 @@ class AnalyzedRun:
         box = self.plan.grid.region((0,) * len(self.plan.grid.counts))
         pieces = [len(cut.in_units(out.region(box))) for cut, out, spec in outputs if spec.chunks is not None]
         return max(1, min([self.plan.coders, *pieces]))
-
-    @property
-    def _spills(self) -> bool:
-        """Whether blocks that are read are too large for the cache: they are written to memory and read again."""
-        plan, cache = self.plan, self.plan.machine.cache
-        return any(
-            math.prod(plan.slot_shape(i)) * spec.dtype.itemsize > cache > 0
-            for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
-            if operand.padded or not spec.storage.in_memory
-        )
 
     @property
     def _taking(self) -> float:

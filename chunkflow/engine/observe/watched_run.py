@@ -74,7 +74,7 @@ class WatchedRun:
         self.spent[stage] = self.spent.get(stage, 0.0) + stop - start
         self.moved[stage] = self.moved.get(stage, 0) + nbytes
         quickest = self.quickest.setdefault(stage, {})
-        if nbytes in quickest or len(quickest) < SIZES:
+        if nbytes and (nbytes in quickest or len(quickest) < SIZES):
             quickest[nbytes] = min(quickest.get(nbytes, math.inf), stop - start)
 
     def ended(self, now: float, error: BaseException | None) -> None:
@@ -113,7 +113,7 @@ class WatchedRun:
             self.elsewhere,
             self.around,
             self.system,
-            {str(stage): _for_each_byte(each) * self.moved[stage] for stage, each in self.quickest.items()},
+            {str(stage): _for_each_byte(each) * self.moved[stage] for stage, each in self.quickest.items() if each},
         )
 
 
@@ -124,8 +124,6 @@ def _for_each_byte(quickest: Mapping[int, float]) -> float:
     (3e-06, 2e-06)
     """
     small, large = min(quickest), max(quickest)
-    if not large:
-        return 0.0
     all_of_it = quickest[large] / large
     if small > large / 2:
         return all_of_it

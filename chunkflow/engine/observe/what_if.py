@@ -241,7 +241,8 @@ def _read(run: Seen, other: Plan, seconds: float) -> float:
     decoding, decoding_then = (each.coding - each.finding for each in (known, then))
     if decoding:
         besides = max(seconds - max(known.stages["read"] - decoding, _new_memory(run, other)), 0.0)
-        return then.stages["read"] - decoding_then + decoding_then * besides / decoding
+        spilled = 1 / other.machine.spill if other.spills else 1.0  # no decoding hides it then
+        return (then.stages["read"] - decoding_then) * spilled + decoding_then * besides / decoding
     if known.coding:
         besides = max(seconds - (known.stages["read"] - known.coding), 0.0)
         return then.stages["read"] - then.coding + then.coding * besides / known.coding

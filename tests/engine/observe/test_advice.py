@@ -370,7 +370,9 @@ def test_small_chunks_are_slow_one_by_one_however_many_lanes_there_are() -> None
     run = replace(run, seconds=small.estimate.seconds)
     assert causes(run) == ["small chunks"]
     (better,) = [each for each in advised(run).what_ifs if each.change.startswith("chunks of (")]
-    assert better.seconds == pytest.approx(large.estimate.seconds, rel=0.25)
+    assert large.spills  # what is read goes to memory, which no looking for chunks hides any more
+    again = large.estimate.stages["read"] * (1 / large.machine.spill - 1) / large.lanes
+    assert better.seconds == pytest.approx(large.estimate.seconds + again, rel=0.25)
 
 
 def test_of_two_budgets_that_bring_as_much_the_smaller_one_is_told() -> None:
