@@ -40,9 +40,13 @@ from chunkflow.stores import NewArray, open_target
 from chunkflow.stores.live import Live, chunks_of
 from chunkflow.stores.protocol import Sink, Target
 from chunkflow.stores.views.shared import Held
+from chunkflow.system import host
 
 SHARE = 4
-"""One part in so many of the budget is for the rows of a batch."""
+"""One part in so many of the budget is for the rows of a batch, where they are on the device itself."""
+
+HOST_SHARE = 8
+"""One part in so many of the host's memory, where that is not the device's, and has more room."""
 
 LONGEST = 1 << 30
 """Most bytes of a batch: longer ones are no faster."""
@@ -181,8 +185,11 @@ def _sized(this: LivePass, options: Options) -> _Sized:
         The shortest batch does not fit.
     """
     live = this.live
-    limit = bytes_left(options.budget, devices.resolve(options.device))
-    rows = max(1, min(limit // SHARE, LONGEST) // live.row_bytes)
+    device = devices.resolve(options.device)
+    limit = bytes_left(options.budget, device)
+    room = (host.available_memory() or 0) // HOST_SHARE if device.machine.staged else 0
+    room = max(room, limit // SHARE)
+    rows = max(1, min(room, LONGEST) // live.row_bytes)
     rows = rows if live.batch is None else min(rows, live.batch)
     while True:
         try:

@@ -17,11 +17,13 @@ from chunkflow.kernels.declare import declare_broadcast
 _NOTHING = Lazy(SourceNode(np.zeros((), np.uint8)))
 """The operand of what reads nothing."""
 
+INT64 = np.dtype(np.int64)
 
-def line(start: int, number: int, step: int) -> OpNode:
-    """The node of `number` integers from `start` on, `step` apart, as int64."""
-    request = Request(declare_line(start, number, step), [_NOTHING], Options(), shapes_only=True)
-    return op_node(request, "arange", ("line", start, number, step))
+
+def line(start: int, number: int, step: int, dtype: np.dtype) -> OpNode:
+    """The node of `number` integers from `start` on, `step` apart, of a dtype that has each exactly."""
+    request = Request(declare_line(start, number, step, dtype), [_NOTHING], Options(), shapes_only=True)
+    return op_node(request, "arange", ("line", start, number, step, dtype.str))
 
 
 def constant(shape: Shape, number: np.ndarray) -> OpNode:
@@ -30,9 +32,9 @@ def constant(shape: Shape, number: np.ndarray) -> OpNode:
     return op_node(request, "full", ("constant", shape, number.dtype.str, number.tobytes()))
 
 
-def integers(kind: type[Any], start: int, number: int, step: int = 1) -> Any:
+def integers(kind: type[Any], start: int, number: int, step: int = 1, dtype: np.dtype = INT64) -> Any:
     """The expression of a `line`, of a kind of arrays."""
-    return remembered(kind(line(start, number, step)), integers, (kind, start, number, step), {}, ())
+    return remembered(kind(line(start, number, step, dtype)), integers, (kind, start, number, step, dtype), {}, ())
 
 
 def filled(kind: type[Any], shape: Shape, number: np.ndarray) -> Any:

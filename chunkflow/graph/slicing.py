@@ -110,8 +110,8 @@ def sliced(node: Node, cuts: Sequence[AxisCut]) -> Node:
 def _cut_line(kernel: Line, cut: AxisCut) -> Node:
     """Some of a line of integers: another line, or those integers in memory."""
     if isinstance(cut, AxisSlice):
-        return line(kernel.start + kernel.step * cut.start, cut.number, kernel.step * cut.step)
-    return SourceNode(kernel.start + kernel.step * places_of(cut))
+        return line(kernel.start + kernel.step * cut.start, cut.number, kernel.step * cut.step, kernel.dtype)
+    return SourceNode((kernel.start + kernel.step * places_of(cut)).astype(kernel.dtype, copy=False))
 
 
 def _emptied(op: OpNode, cuts: Sequence[AxisCut]) -> Shape | None:

@@ -16,10 +16,11 @@ from chunkflow.kernels.protocol import Kernel
 
 @dataclass(frozen=True)
 class Line(Kernel):
-    """``start + step * place`` along a line, as int64. The one operand says on which device."""
+    """``start + step * place`` along a line, of a dtype that has each exactly. The one operand says on which device."""
 
     start: int
     step: int
+    dtype: np.dtype
 
     data_independent = True
 
@@ -27,15 +28,16 @@ class Line(Kernel):
         (side,), (n,) = box, nest.extents
         if side.start >= 0 and side.stop <= n:
             first, last = (self.start + self.step * place for place in (side.start, side.stop))
-            return np.arange(first, last, self.step, dtype=np.int64, like=blocks[0])
+            return np.arange(first, last, self.step, dtype=self.dtype, like=blocks[0])
         # Beyond a periodic edge the line begins again.
-        return np.arange(side.start, side.stop, dtype=np.int64, like=blocks[0]) % n * self.step + self.start
+        places = np.arange(side.start, side.stop, dtype=np.int64, like=blocks[0]) % n
+        return (places * self.step + self.start).astype(self.dtype, copy=False)
 
 
-def declare_line(start: int, number: int, step: int) -> Declare:
+def declare_line(start: int, number: int, step: int, dtype: np.dtype) -> Declare:
     """Declare `number` integers from `start` on, `step` apart."""
 
     def declare(specs: Sequence[Any], args: tuple[Any, ...]) -> Declared:
-        return Declared(LoopNest((number,), (Operand(()),), ()), Line(start, step), (0,))
+        return Declared(LoopNest((number,), (Operand(()),), ()), Line(start, step, dtype), (0,))
 
     return declare

@@ -39,7 +39,7 @@ CHUNK = 1 << 20
 ENOUGH = 2
 """A slab is computed by itself, and not copied behind others, if it has one part in so many of a batch."""
 
-COPYING = 8
+COPYING = 16
 """Most threads that put slabs together."""
 
 LEAST_COPIED = 4 << 20

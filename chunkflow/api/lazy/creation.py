@@ -189,6 +189,8 @@ def arange(start: Any = None, stop: Any = None, step: Any = None, dtype: Any = N
         return opened(np.array([first, second][:number], bool))
     if whole and wanted.kind in "iu" and max(abs(start), abs(stop)) < 1 << 62:
         return numpy_functions.astype(integers(Array, start, number, step), wanted)
+    if whole and wanted.kind == "f" and max(abs(start), abs(stop)) <= 2 << int(np.finfo(wanted).nmant):  # all exact
+        return integers(Array, start, number, step, wanted.newbyteorder("="))
     wide = np.result_type(wanted, np.float32) if wanted.kind == "f" else wanted
     first, second = wide.type(first), wide.type(second)
     return mapped(_evenly, integers(Array, 0, number), first=first, step=second - first, dtype=wanted)
@@ -231,7 +233,10 @@ def _epoch(value: Any) -> Any:
 
 
 def _evenly(block: Any, first: Any, step: Any, dtype: np.dtype) -> Any:
-    return (first + block.astype(first.dtype) * step).astype(dtype, copy=False)
+    x = block.astype(first.dtype)
+    x *= step
+    x += first
+    return x.astype(dtype, copy=False)
 
 
 def linspace(

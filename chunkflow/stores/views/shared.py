@@ -50,6 +50,9 @@ class _HeldSource:
         inside = all(own.start <= s.start and s.stop <= own.stop for own, s in zip(self._region, region, strict=True))
         return self._source.view(within(region, self._region)) if inside else None
 
+    def run(self, region: Region) -> ByteRun | None:
+        return self._source.run(within(region, self._region))
+
     def close(self) -> None: ...
 
 

@@ -129,6 +129,18 @@ def test_as_numpy(place: Place, number: int) -> None:
         same(lazy.compute(device=place.device(), budget=place.budget(50_000)), value)
 
 
+@on_cpu_and_gpu
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("beyond", [-1, 1])
+def test_whole_numbers_of_floats(place: Place, dtype: str, beyond: int) -> None:
+    """They are made as floats where each is one exactly, and by NumPy's rounding beyond that."""
+    start = 2 ** (np.finfo(dtype).nmant + 1) - 4000 * (dtype != "f2") - 1000
+    step, stop = (2 if beyond < 0 else 3), start + (beyond * 200 + 1200 if dtype == "f2" else 6000 + beyond * 5000)
+    lazy, value = cf.arange(start, stop, step, dtype=dtype), np.arange(start, stop, step, dtype=dtype)
+    same(lazy.compute(device=place.device(), budget=place.budget(50_000)), value)
+    same(lazy[5:90:7][[3, 1]].compute(device=place.device()), value[5:90:7][[3, 1]])
+
+
 def test_tasks_and_other_processes_make_the_same() -> None:
     x = cf.arange(100)[5:].reshape(5, 19) * cf.random.default_rng(2).integers(9, size=(5, 19)) + cf.zeros(19)
     expected = x.compute(device="cpu")
