@@ -47,13 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns the exit code: 0; 1 where a run failed, or what was checked is not right; 2 for wrong arguments; 130 after
     Ctrl-C. Wrong options end in a `SystemExit`, as argparse has it.
     """
-    program = parser()
-    options = program.parse_args(arguments)
-    if not hasattr(options, "run"):
-        program.print_help()
-        return 0
+    options = argparse.Namespace()
     interrupts.farewell = lambda error: print("chunkflow:", said(error), file=sys.stderr, flush=True)
     try:
+        program = parser()
+        options = program.parse_args(arguments)
+        if not hasattr(options, "run"):
+            program.print_help()
+            return 0
         with warnings.catch_warnings():
             warnings.showwarning = _once()
             code: int = options.run(options)

@@ -343,6 +343,17 @@ def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["info"]) == 130
 
 
+def test_ctrl_c_before_there_are_options_exits_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(commands: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(info, "add", stop)
+    assert main(["info"]) == 130
+    assert capsys.readouterr().err == "chunkflow: interrupted\n"
+
+
 def test_a_broken_pipe_is_quiet() -> None:
     line = f"{sys.executable} -m chunkflow completion fish | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)

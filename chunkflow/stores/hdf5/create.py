@@ -49,6 +49,9 @@ from chunkflow.stores.publication.settle import hidden_by
 from chunkflow.stores.touched import aligned, touched
 from chunkflow.system import interrupts
 
+UNKNOWN_TO_NETCDF = tuple(np.dtype(kind) for kind in ("float16", "longdouble", "clongdouble"))
+"""Dtypes of HDF5 that netCDF lacks: its library opens no file with one, or takes its elements for pointers."""
+
 PART = 1 << 18
 """Bytes of a contiguous dataset that are copied at a time: a small share of any budget."""
 
@@ -152,10 +155,11 @@ class Hdf5PathTarget:
         except TypeError:
             advice = conversion("complex128" if dtype.kind == "c" else "float64")
             raise ArgumentTypeError(f"the result has dtype {dtype}, which HDF5 cannot store: {advice}") from None
-        if self._of_netcdf and dtype == np.float16:
+        if self._of_netcdf and dtype.newbyteorder("=") in UNKNOWN_TO_NETCDF:
+            near = {2: "float32", 16: "float64", 32: "complex128"}[dtype.itemsize]
             raise ArgumentTypeError(
-                f"the result has dtype float16, which netCDF lacks, and its library opens no file with one: "
-                f"{conversion('float32')}, or name a file of HDF5 that does not end in .nc"
+                f"the result has dtype {dtype}, which netCDF lacks, and its library opens no file with one: "
+                f"{conversion(near)}, or name a file of HDF5 that does not end in .nc"
             )
         self.said.check_shape(shape, self.name)
         self._check_dimensions(shape)

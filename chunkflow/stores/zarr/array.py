@@ -48,7 +48,7 @@ from chunkflow.stores.zarr.allowed import check_array, check_metadata, no_dtype
 from chunkflow.stores.zarr.bounded import bounded
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, is_checked, matches_in
-from chunkflow.stores.zarr.dimensions import labels_of
+from chunkflow.stores.zarr.dimensions import attributes_of, labels_of
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.metadata import direct
 from chunkflow.stores.zarr.multiscales import Level, level_at, level_in_store
@@ -191,9 +191,9 @@ def level_of(array: AnyArray) -> Level | None:
     return None
 
 
-def _labels_of(array: AnyArray) -> StoredLabels:
+def _labels_of(array: AnyArray, *, fills: bool) -> StoredLabels:
     """Labels of an array. Where it names no dimensions, a group above it may name the axes of an image."""
-    found = labels_of(array)
+    found = labels_of(array, fills=fills)
     if found.dimension_names is not None or (level := level_of(array)) is None:
         return found
     return found._replace(dimension_names=level.names)
@@ -303,6 +303,9 @@ class ZarrSource(Unviewed):
     kind = "of the zarr array"
     """What stands before its name in a message."""
 
+    fills = True
+    """Whether the fill value of format 2 stands for missing values, as it does to xarray."""
+
     def __init__(self, array: AnyArray, guard: Guard | None = None) -> None:
         self._array = array
         self.guard = guard or _guard(array)
@@ -322,9 +325,9 @@ class ZarrSource(Unviewed):
         self.codec, self.checked = codec_of(self._direct), is_checked(self._direct)
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
-        self.attributes = array.attrs.asdict()
-        self.labels, self.level = partial(_labels_of, array), partial(level_of, array)
-        fill = array.fill_value if array.metadata.zarr_format == 2 else None
+        self.attributes = attributes_of(array, fills=self.fills)
+        self.labels, self.level = partial(_labels_of, array, fills=self.fills), partial(level_of, array)
+        fill = array.fill_value if self.fills and array.metadata.zarr_format == 2 else None
         self.masked = None if fill is None else np.asarray(fill).item()
         """In format 2 the fill value, which stands for missing values to xarray."""
         self._bucket = Bucket(array.store, array.path) if is_remote(array.store) else None

@@ -33,7 +33,7 @@ from chunkflow.stores.zarr.dimensions import fitting
 from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.encoding import Version, arguments, check_group, created_spec, described, dimensions_of
 from chunkflow.stores.zarr.multiscales import group_attributes, images_in, level_at
-from chunkflow.stores.zarr.node import SUFFIX, zarr_node
+from chunkflow.stores.zarr.node import SUFFIX, not_of_array, zarr_node
 from chunkflow.system.files import create_hidden
 
 
@@ -86,6 +86,11 @@ class ZarrPathTarget:
         if node is None or node.kind != "array":
             what = "a zarr group" if node is not None else "not a zarr array"
             raise ArgumentError(f"{self.name} is {what}, and is not overwritten: remove it, or choose another output")
+        if other := next(not_of_array(self.name), None):
+            raise ArgumentError(
+                f"{self.name} holds {other}, which is no part of the zarr array there, and would be lost with it: move "
+                "it, or choose another output"
+            )
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks, self.said, self.version)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from chunkflow.stores.new_array import StoredLabels
 from chunkflow.stores.zarr.documents import parsed, read_document
@@ -55,9 +60,26 @@ def names_in(metadata: bytes, version: int = 3) -> Names | None:
     return _all_text(found.get(ATTRIBUTE if version == 2 else "dimension_names")) if isinstance(found, dict) else None
 
 
-def labels_of(array: Any) -> StoredLabels:
+def attributes_of(array: Any, *, fills: bool = True) -> dict[str, Any]:
+    """Attributes of a zarr array, with the ``_FillValue`` that xarray has written elsewhere, or as text.
+
+    In format 2 it is the fill value of an array whose dimensions have names, if that `fills` such. In format 3 it is a double of little-endian
+    bytes in base64, if the elements are floating point numbers.
+    """
+    attributes: dict[str, Any] = array.attrs.asdict()
+    text, kind = attributes.get("_FillValue"), np.dtype(array.dtype).kind
+    if array.metadata.zarr_format == 2:
+        if fills and ATTRIBUTE in attributes and array.fill_value is not None and kind in "iuf":
+            attributes.setdefault("_FillValue", np.asarray(array.fill_value).item())
+    elif isinstance(text, str) and kind == "f":
+        with suppress(ValueError, struct.error):  # else it is some other text
+            (attributes["_FillValue"],) = struct.unpack("<d", base64.b64decode(text, validate=True))
+    return attributes
+
+
+def labels_of(array: Any, *, fills: bool = True) -> StoredLabels:
     """Attributes of a zarr array, and names of its dimensions, which format 2 has among them."""
-    attributes, metadata = array.attrs.asdict(), array.metadata
+    attributes, metadata = attributes_of(array, fills=fills), array.metadata
     if metadata.zarr_format == 2:
         return StoredLabels(attributes, _all_text(attributes.pop(ATTRIBUTE, None)))
     names = metadata.dimension_names

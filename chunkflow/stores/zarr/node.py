@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +14,9 @@ from chunkflow.stores.zarr.documents import is_large_group, read_document
 
 SUFFIX = ".zarr"
 """How names of zarr arrays and groups end, if nothing else says what they are."""
+
+_OF_ARRAY = re.compile(r"[.].*|zarr[.]json|c|(c[.])?[0-9]+([.][0-9]+)*")
+"""Names of the metadata and the chunks of an array, or of hidden files."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,12 @@ def zarr_node(path: str) -> ZarrNode | None:
     if kind not in ("array", "group"):
         raise ReadError(f"{metadata} describes a {kind!r}, not an array or a group", path=path)
     return ZarrNode(kind, 3)
+
+
+def not_of_array(path: str) -> Iterator[str]:
+    """Names in the directory of an array that are of neither metadata nor chunks, but for hidden ones."""
+    with suppress(OSError), os.scandir(path) as entries:
+        yield from (entry.name for entry in entries if not _OF_ARRAY.fullmatch(entry.name))
 
 
 def belongs_to_zarr(path: str) -> bool:

@@ -96,13 +96,13 @@ class TiffSource(ZarrSource):
     in_order: list[str]
     """Its files, one behind the other."""
     kind = "of"
+    fills = False  # TIFF has no missing values: the fill value is tifffile's
 
     def __init__(self, path: str, files: list[str], store: Any) -> None:
         name = os.path.abspath(path)
         self.in_order = list(map(os.path.abspath, files))
         super().__init__(zarr.open_array(store, mode="r"), Guard.of_files(name, *self.in_order))
         self.spec = replace(self.spec, name=name)
-        self.masked = None  # TIFF has no missing values: the fill value is tifffile's
 
     def where(self, region: Region) -> str:
         """See `Located.where`: of several files the one with the region's first element."""

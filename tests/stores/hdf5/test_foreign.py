@@ -321,12 +321,17 @@ def test_netcdf_writes_on_in_a_new_file(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sim.nc", "new.nc", "sim.h5"])
-def test_half_precision_which_netcdf_does_not_survive_is_refused(name: str, file: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "instead"), [("float16", "float32"), ("longdouble", "float64"), ("clongdouble", "complex128")]
+)
+def test_precisions_which_netcdf_does_not_survive_are_refused(dtype: str, instead: str, name: str, file: Path) -> None:
     if name == "sim.h5":  # what its library wrote says so inside
         os.rename(file, file.with_name(name))
-    with pytest.raises(ArgumentTypeError, match=r"float16, which netCDF lacks.*astype\('float32'\)"):
-        stored(np.ones(3, "f2"), f"{file.with_name(name)}:/half")
-    stored(np.ones(3, "f2"), f"{file.with_name('other.h5')}:/half")
+    x = np.ones(3, dtype)
+    with pytest.raises(ArgumentTypeError, match=rf"{x.dtype}, which netCDF lacks.*astype\('{instead}'\)"):
+        stored(x, f"{file.with_name(name)}:/new")
+    if x.dtype.kind != "c":
+        stored(x, f"{file.with_name('other.h5')}:/new")
 
 
 @pytest.mark.parametrize(("dtype", "seen"), [("?", "i1"), ("i8", "i8"), ("u8", "u8"), (">f4", ">f4")])
