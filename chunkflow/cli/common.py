@@ -73,7 +73,10 @@ _WORDS = (
     (re.compile(r"-1 for a whole one"), "all for a whole one"),
     (re.compile(r"\bcompressors='([\w.]+)'"), r"--compressor \1"),
     (re.compile(r"\. One of your own is known after [\w.]+"), ""),
-    (re.compile(r"chunkflow\.open\(array\) makes .*"), "there is no command for those"),
+    (
+        re.compile(r"chunkflow\.open\(array\) makes .*"),
+        "no command takes those: in Python chunkflow.open(path) does",
+    ),
     (re.compile(r"\. Where it holds numbers, pass x\.astype\(float\).*"), ""),
     (_PATTERN, r"\1 is one"),
 )

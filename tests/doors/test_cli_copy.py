@@ -379,7 +379,7 @@ def test_a_compressor_of_hdf5_that_is_asked_for_is_loaded(
             ["copy", "a.npy", "r.zarr", "--compressor", "zsdt"],
             "--compressor zsdt: .*the usual ones are zstd, blosc, lz4 and gzip$",
         ),
-        (["copy", "t.npy", "r.zarr"], "has dtype datetime64.* no command for those"),
+        (["copy", "t.npy", "r.zarr"], "has dtype datetime64.* no command takes those"),
     ],
 )
 def test_messages_have_the_words_of_the_shell(

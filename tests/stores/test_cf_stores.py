@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -151,16 +152,15 @@ def test_what_xarray_writes(name: str, kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [(v, k) for v in (2, 3) for k in ("floats", "doubles", "packed")], ids=repr)
 def test_fill_values_of_xarrays_zarr_arrays(how: tuple[Any, str], tmp_path: Path) -> None:
-    """They are the fill value in format 2, and text where they are floats in format 3: both warn, and copies have them."""
+    """They are the fill value in format 2, and text of floats in format 3: both warn, and copies have them."""
     version, name = how
     dataset = xr.Dataset({"v": (("y", "x"), np.clip(VALUES, 0, 120))})
     dataset.to_zarr(tmp_path / "x.zarr", encoding={"v": ENCODINGS[name]}, zarr_format=version, consolidated=False)
     path = f"{tmp_path}/x.zarr/v"
     found = xr.open_zarr(tmp_path / "x.zarr", consolidated=False)["v"].load()
     check(path, found)
-    with pytest.warns(
-        cf.errors.CodingWarning, match=rf"_FillValue={ENCODINGS[name]['_FillValue']:.0f}|_FillValue=-1e\+30"
-    ):
+    said = f"_FillValue={ENCODINGS[name]['_FillValue']}".removesuffix(".0")
+    with pytest.warns(cf.errors.CodingWarning, match=re.escape(said)):
         cf.sum(path, device="cpu")
     for number, out in enumerate(("c.zarr", "c.h5", cf.NewArray(f"{tmp_path}/d.zarr", zarr_format=2))):
         place = out if isinstance(out, cf.NewArray) else f"{tmp_path}/{number}{out}"

@@ -141,6 +141,8 @@ def _placed(name: str, fn: Any, n: int, obj: Any, *values: Any) -> np.ndarray:
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """As `numpy.ediff1d`."""
     x = numpy_functions.reshape(ary, (-1,)) if isinstance(ary, Lazy) else np.ravel(ary)
+    if x.dtype == bool:
+        raise ArgumentTypeError("np.ediff1d of bools, which have no difference: np.diff says where they differ")
     parts = [scan.diff(x) if isinstance(x, Lazy) else np.diff(x)]
     for name, value, place in (("to_begin", to_begin, 0), ("to_end", to_end, len(parts) + 1)):
         if value is None:

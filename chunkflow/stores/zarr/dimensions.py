@@ -63,8 +63,8 @@ def names_in(metadata: bytes, version: int = 3) -> Names | None:
 def attributes_of(array: Any, *, fills: bool = True) -> dict[str, Any]:
     """Attributes of a zarr array, with the ``_FillValue`` that xarray has written elsewhere, or as text.
 
-    In format 2 it is the fill value of an array whose dimensions have names, if that `fills` such. In format 3 it is a double of little-endian
-    bytes in base64, if the elements are floating point numbers.
+    In format 2 it is the fill value of an array whose dimensions have names, if that `fills` what is missing. In format
+    3 it is a double of little-endian bytes in base64, if the elements are floating point numbers.
     """
     attributes: dict[str, Any] = array.attrs.asdict()
     text, kind = attributes.get("_FillValue"), np.dtype(array.dtype).kind

@@ -81,6 +81,7 @@ def test_triangles(x: np.ndarray, k: int, budget: str) -> None:
         lambda a: np.cross(a, a),
         lambda a: np.polyval(np.array([2, 1], "f4"), a),
         lambda a: np.ediff1d(a.astype("i4"), to_end=1.5),
+        lambda a: np.ediff1d(a > 2),
         lambda a: np.vander(a[0, 0], 0),
         lambda a: np.vander(a[0]),
         lambda a: np.meshgrid(a[0, 0], a[:, 0, 0], indexing="xx"),

@@ -50,19 +50,21 @@ def test_an_array_that_holds_other_files_is_not_replaced(other: str, array: Path
     (zarr.open_array(array)[...] == np.arange(10.0)).all()
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"shards": (8,)}, {"chunk_key_encoding": {"name": "v2", "separator": "."}}], ids=str
-)
-def test_what_is_of_the_array_is_replaced(how: dict[str, Any], tmp_path: Path) -> None:
+ENCODINGS: list[dict[str, Any]] = [
+    {},
+    {"chunk_key_encoding": {"name": "v2", "separator": "."}},
+    {"chunk_key_encoding": {"name": "default", "separator": "."}},
+]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("how", ENCODINGS, ids=str)
+def test_what_is_of_the_array_is_replaced(how: dict[str, Any], sharded: bool, tmp_path: Path) -> None:
     for shape in ((), (9,), (9, 9)):
-        path = tmp_path / f"{len(shape)}.zarr"
-        chunks = (
-            {}
-            if not shape
-            else {"chunks": (4,) * len(shape), **({"shards": (8,) * len(shape)} if "shards" in how else {})}
-        )
-        encoding = {k: v for k, v in how.items() if k != "shards"}
-        zarr.create_array(path, data=np.ones(shape), **chunks, **encoding)
+        path, ndim = tmp_path / f"{len(shape)}.zarr", len(shape)
+        chunks: dict[str, Any] = {"chunks": (4,) * ndim} if shape else {}
+        shards: dict[str, Any] = {"shards": (8,) * ndim} if shape and sharded else {}
+        zarr.create_array(path, data=np.ones(shape), **chunks, **shards, **how)
         (path / ".DS_Store").write_text("hidden")
         cf.copy(np.zeros(3), path, overwrite=True, device="cpu")
         assert (zarr.open_array(path)[...] == np.zeros(3)).all()
