@@ -241,7 +241,7 @@ def _joined() -> Mapping[str, Operation]:
             dask=False,
             reason="each slab of 16 MB is a run of its own: beside 0.8 ms of memory's time it has 1 ms of Python's, "
             "1 ms in which threads start and hand over, and partial results of 2 MB that are made, added and copied",
-            on_gpu="slabs of 128 MB are put together to batches of 1 GB, at 25 GB/s, as a producer may fill the last "
+            on_gpu="slabs of 128 MB are put together to batches of 1 GB, a copy more, as a producer may fill the last "
             "one anew; each batch is a run. Batches of two slabs gave 0.14, and read by the compiled loops 0.18",
         ),
     }

@@ -48,8 +48,9 @@ def live(
     dtype : dtype, optional
         Of the elements. The first slab tells by default.
     batch : int, optional
-        Most rows of a batch, so that results are there sooner. By default it may have a quarter of the budget, and at
-        most 1 GiB. Where outputs have chunks, it has whole ones.
+        Most rows of a batch, so that results are there sooner. By default it may have a quarter of the budget (on a GPU
+        an eighth of the host's free memory, if that is more), and at most 1 GiB. Where outputs have chunks, it has
+        whole ones.
 
     Returns
     -------
