@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,9 @@ import numpy as np
 from chunkflow.api import mapping
 from chunkflow.api.labels import Dims, coordinates, laid, wrapped
 from chunkflow.api.operation import check_delegated, check_passed, delegated
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.core.grid import Shape
+from chunkflow.core.units import listed
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError, UnsupportedError
 from chunkflow.graph.request import Stated
 from chunkflow.kernels.map import is_scalar
 from chunkflow.stores import is_labelled
@@ -40,7 +44,7 @@ def apply_ufunc(
     input_core_dims : sequence of sequences of hashable, optional
         For each argument the dimensions that are never cut; none by default.
     output_core_dims : sequence of sequences of hashable
-        For each result the dimensions that follow those which are no core dimensions. Several results have the same.
+        For each result the dimensions that follow those which are no core dimensions.
     exclude_dims : collection of hashable
         Core dimensions that may differ in length from one array to another, and whose coordinates are dropped.
     vectorize : bool
@@ -63,7 +67,7 @@ def apply_ufunc(
     ArgumentError, ArgumentTypeError
         Arrays without names, core dimensions that an array lacks, lengths that are not known or differ.
     UnsupportedError
-        Results with different core dimensions.
+        Results with different core dimensions that go to `out`, or have different dtypes: they are computed as one.
     BudgetError, ResultError, ResultTypeError, ReadError, WriteError
         As for `chunkflow.map`.
 
@@ -78,12 +82,12 @@ def apply_ufunc(
     check_delegated("apply_ufunc", options, mapping.blockwise, func)
     arrays = [a for a in args if is_labelled(a)]
     core: list[Dims] = [tuple(dims) for dims in input_core_dims or [()] * len(args)]
-    gives = {tuple(dims) for dims in output_core_dims}
+    gives: list[Dims] = [tuple(dims) for dims in output_core_dims]
     if len(core) != len(args):
         raise ArgumentError(f"input_core_dims has {len(core)} entries for {len(args)} arguments: one for each")
-    if len(gives) != 1:
-        raise UnsupportedError(f"output_core_dims={output_core_dims!r} differ: call apply_ufunc for each result")
-    (ends,) = gives
+    if not gives:
+        raise ArgumentError("output_core_dims is empty: it has an entry for each result")
+    differ, named = len(set(gives)) > 1, tuple(dict.fromkeys(d for dims in gives for d in dims))
     of_all = {d for dims in core for d in dims}
     for arg, dims in zip(args, core, strict=True):
         if not is_labelled(arg) and not is_scalar(arg):
@@ -102,13 +106,13 @@ def apply_ufunc(
                 "input_core_dims lacks: name it there too, or rename it"
             )
     loops = tuple(dict.fromkeys(d for a in arrays for d in a.dims if d not in of_all))
-    if set(ends) & set(loops):
+    if set(named) & set(loops):
         raise ArgumentError(
-            f"output_core_dims={ends} has dimensions that are no core dimensions of an input, "
-            f"{tuple(d for d in ends if d in loops)}: name them in input_core_dims too"
+            f"output_core_dims={output_core_dims!r} has dimensions that are no core dimensions of an input, "
+            f"{tuple(d for d in named if d in loops)}: name them in input_core_dims too"
         )
     lengths = {d: n for a in arrays for d, n in a.sizes.items() if d not in exclude_dims} | dict(output_sizes or {})
-    if unknown := [d for d in ends if d not in lengths]:
+    if unknown := [d for d in named if d not in lengths]:
         raise ArgumentError(
             f"the lengths of the output's dimensions {unknown} are not known: give them in output_sizes="
         )
@@ -126,7 +130,12 @@ def apply_ufunc(
         pairs += [held(getattr(arg, "variable", arg)), index]
         orders.append((arg.dims, (*laid([d for d in arg.dims if d not in dims], loops), *dims)))
     if vectorize:
-        func = np.vectorize(func, signature=_signature(core, [ends] * len(output_core_dims), exclude_dims))
+        func = np.vectorize(func, signature=_signature(core, gives, exclude_dims))
+    shapes = [tuple(lengths[d] for d in dims) for dims in gives]
+    ends = gives[0]
+    if differ:
+        func, ends = _InOne(func, shapes), (_IN_ONE,)
+        lengths[_IN_ONE], options = sum(map(math.prod, shapes)), _of_one(options, output_core_dims)
     given = dict(kwargs or {})
     check_passed("apply_ufunc", given)
 
@@ -137,16 +146,75 @@ def apply_ufunc(
     result = delegated(
         "apply_ufunc",
         mapping.blockwise,
-        Stated(work, len(output_core_dims)),
+        Stated(work, 1 if differ else len(gives)),
         (*loops, *(("out", d) for d in ends)),
         *pairs,
         new_axes={("out", d): lengths[d] for d in ends},
         **options,
     )
-    lasting = {*loops, *(d for d in ends if d not in exclude_dims)}
-    if isinstance(result, tuple):
-        return tuple(wrapped(r, (*loops, *ends), lasting, arrays, coords) for r in result)
-    return wrapped(result, (*loops, *ends), lasting, arrays, coords)
+    lasting = {*loops, *(d for d in named if d not in exclude_dims)}
+    results = _parts(result, shapes) if differ else result if isinstance(result, tuple) else (result,)
+    found = tuple(wrapped(r, (*loops, *dims), lasting, arrays, coords) for r, dims in zip(results, gives, strict=True))
+    return found if isinstance(result, tuple) or differ else found[0]
+
+
+_IN_ONE: Hashable = ("results", "in one")
+"""The dimension of several results that are computed as one."""
+
+
+@dataclass(frozen=True)
+class _InOne:
+    """A function whose results of these core shapes follow one another along one axis."""
+
+    func: Callable[..., Any]
+    shapes: Sequence[Shape]
+
+    def __call__(self, *blocks: Any, **kwargs: Any) -> Any:
+        found = self.func(*blocks, **kwargs)
+        if not isinstance(found, tuple) or len(found) != len(self.shapes):
+            number = len(found) if isinstance(found, tuple) else 1
+            raise ResultError(
+                f"fn returned {number} arrays, and output_core_dims has {len(self.shapes)} entries: one for each"
+            )
+        found = [one if hasattr(one, "dtype") else np.asarray(one) for one in found]
+        kinds = list(dict.fromkeys(str(one.dtype) for one in found))
+        if len(kinds) > 1:
+            raise ResultTypeError(
+                f"fn returned {listed(kinds)}, and results with different core dimensions are computed as one: give "
+                "them one dtype, or call apply_ufunc for each result"
+            )
+        flat = []
+        for one, shape in zip(found, self.shapes, strict=True):
+            first = one.ndim - len(shape)
+            if one.shape[max(first, 0) :] != shape:
+                raise ResultError(
+                    f"fn returned shape {one.shape}; output_core_dims and output_sizes say that it ends in {shape}"
+                )
+            flat.append(one.reshape(*one.shape[:first], math.prod(shape)))
+        return np.concatenate(flat, axis=-1)
+
+
+def _of_one(options: Mapping[str, Any], dims: Any) -> dict[str, Any]:
+    """The options of results that are computed as one."""
+    told = options.get("dtype")
+    kinds = set(map(np.dtype, told)) if isinstance(told, tuple) else {told}
+    if options.get("out") is not None or len(kinds) > 1:
+        wrong = "out" if options.get("out") is not None else "dtype"
+        raise UnsupportedError(
+            f"{wrong}={options[wrong]!r}, and results with different core dimensions, {dims!r}, are computed as one: "
+            "leave it out, or call apply_ufunc for each result"
+        )
+    return {**options, "dtype": kinds.pop()} if "dtype" in options else dict(options)
+
+
+def _parts(result: Any, shapes: Sequence[Shape]) -> list[Any]:
+    """The results that follow one another along the last axis."""
+    found, start = [], 0
+    for shape in shapes:
+        stop = start + math.prod(shape)
+        found.append(result[..., start:stop].reshape(*result.shape[:-1], *shape))
+        start = stop
+    return found
 
 
 def _signature(core: Sequence[Dims], ends: Sequence[Dims], exclude: Collection[Hashable]) -> str:

@@ -401,8 +401,50 @@ def test_apply_ufunc_refuses_what_it_cannot_do(stored: Any) -> None:
         cf.apply_ufunc(np.add, x, x.isel(lon=0), input_core_dims=[["lat"], []])
     with pytest.raises(errors.ArgumentError, match=r"no core dimensions of an input, \('lat',\)"):
         cf.apply_ufunc(np.sum, x, output_core_dims=[["lat"]])
-    with pytest.raises(errors.UnsupportedError, match="differ"):
-        cf.apply_ufunc(np.frexp, x, output_core_dims=[[], ["lat"]])
+    with pytest.raises(errors.ArgumentError, match="output_core_dims is empty"):
+        cf.apply_ufunc(np.sum, x, output_core_dims=[])
+
+
+def _mean_and_ends(block: Any) -> tuple[Any, Any]:
+    return block.mean(-1), np.stack([block.min(-1), block.max(-1)], -1)
+
+
+DIFFERENT: dict[str, Any] = {
+    "input_core_dims": [["lat"]],
+    "output_core_dims": [[], ["end"]],
+}
+
+
+def test_apply_ufunc_of_results_with_different_core_dimensions(stored: Any) -> None:
+    x, sizes = stored.air, {"output_sizes": {"end": 2}}
+    expected = xr.apply_ufunc(_mean_and_ends, x.load(), **DIFFERENT)
+    for given, options in ((x, {"budget": "64kB", "device": "cpu"}), (cf.open(x), {})):
+        found = cf.apply_ufunc(_mean_and_ends, given, **DIFFERENT, **sizes, **options)
+        for one, value in zip(found, expected, strict=True):
+            assert isinstance(one.data, np.ndarray if options else cf.Array)
+            xr.testing.assert_identical(one.compute(), value)
+    fitted = x.load().curvefit("lat", lambda lat, a, b: a + b * lat)
+    lazy = cf.open(x).curvefit("lat", lambda lat, a, b: a + b * lat)
+    assert isinstance(lazy.curvefit_covariance.data, cf.Array)
+    xr.testing.assert_allclose(lazy.compute(), fitted)
+
+
+def test_results_with_different_core_dimensions_are_checked(stored: Any) -> None:
+    x, sizes = stored.air.load(), {"output_sizes": {"end": 2}}
+
+    def called(fn: Any, **options: Any) -> None:
+        cf.apply_ufunc(fn, x, **DIFFERENT, **sizes, device="cpu", **options)
+
+    with pytest.raises(errors.ResultTypeError, match="give them one dtype"):
+        called(lambda b: (b.mean(-1), np.stack([b.argmin(-1), b.argmax(-1)], -1)))
+    with pytest.raises(errors.ResultError, match=r"returned 1 arrays.*2 entries"):
+        called(lambda b: b.mean(-1))
+    with pytest.raises(errors.ResultError, match=r"output_sizes say that it ends in \(2,\)"):
+        called(lambda b: (b.mean(-1), b[..., :3]))
+    with pytest.raises(errors.UnsupportedError, match=r"out=.*are computed as one: leave it out"):
+        called(_mean_and_ends, out=("a.npy", "b.npy"))
+    with pytest.raises(errors.UnsupportedError, match=r"dtype=.*are computed as one"):
+        called(_mean_and_ends, dtype=("f4", "f8"))
 
 
 def test_the_chunk_manager_is_registered() -> None:
