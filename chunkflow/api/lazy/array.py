@@ -77,6 +77,11 @@ def _reflected(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _power(operator: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """An operator that a third number, the modulus of Python's `pow`, leaves undefined, as NumPy does."""
+    return lambda self, other, modulus=None: operator(self, other) if modulus is None else NotImplemented
+
+
 def _function(fn: Any) -> Callable[..., Any]:
     """A method that is NumPy's function of the array, with its arguments."""
 
@@ -196,6 +201,13 @@ class Array(InPlace, Collection):
             raise TypeError("iteration over an array without dimensions")
         return (self[i] for i in range(len(self)))
 
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element is equal, as of NumPy's arrays: it is computed at once, in one pass."""
+        return bool(np.any(self == value))
+
+    def __bytes__(self) -> NoReturn:
+        raise ArgumentTypeError("the bytes of an expression are those of its elements: compute().tobytes() has them")
+
     __bool__, __float__, __int__, __complex__ = map(_number, (bool, float, int, complex))
 
     def __index__(self) -> int:
@@ -309,7 +321,7 @@ class Array(InPlace, Collection):
     __floordiv__, __rfloordiv__ = _binary(np.floor_divide), _reflected(np.floor_divide)
     __mod__, __rmod__ = _binary(np.remainder), _reflected(np.remainder)
     __divmod__, __rdivmod__ = _binary(np.divmod), _reflected(np.divmod)
-    __pow__, __rpow__ = _binary(power), _reflected(np.power)
+    __pow__, __rpow__ = _power(_binary(power)), _power(_reflected(np.power))
     __lshift__, __rlshift__ = _binary(np.left_shift), _reflected(np.left_shift)
     __rshift__, __rrshift__ = _binary(np.right_shift), _reflected(np.right_shift)
     __and__, __rand__ = _binary(np.bitwise_and), _reflected(np.bitwise_and)

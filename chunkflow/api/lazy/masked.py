@@ -133,6 +133,9 @@ class MaskedArray(Masked):
     def __iter__(self) -> Iterator[Any]:
         return (self.kept(*parts) for parts in zip(*self.parts(), strict=True))
 
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any((self == value).filled(False)))
+
     __bool__, __float__, __int__, __complex__ = map(_number, (bool, float, int, complex))
 
     def item(self, *place: Any) -> Any:

@@ -120,6 +120,9 @@ class TimeArray(Times):
     def __iter__(self) -> Iterator[Any]:
         return map(self.kept, self._counts)
 
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any(self == value))
+
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and (hasattr(Array, name) or hasattr(np.ndarray, name)):
             raise MissingAttributeError(f"an expression of times has no {name}: {WAYS_OUT}")

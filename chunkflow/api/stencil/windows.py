@@ -113,10 +113,12 @@ def _windows(shape: Shape, window_shape: Any, axis: Any) -> Windows:
             raise AxisError(f"axis={a} is out of bounds for {ndim} dimensions")
     if any(w < 0 for w in widths):
         raise ArgumentError(f"window_shape={window_shape!r} must not be negative")
-    windows = Windows(ndim, tuple(a % ndim for a in axes), tuple(widths))
-    if any(more >= n and more for n, more in zip(shape, windows.reach, strict=True)):
-        raise ArgumentError(f"window_shape={window_shape!r} is larger than the array, whose shape is {shape}")
-    return windows
+    left = list(shape)
+    for a, width in zip(axes, widths, strict=True):
+        if width > left[a]:
+            raise ArgumentError(f"window_shape={window_shape!r} is larger than the array, whose shape is {shape}")
+        left[a] -= width - 1
+    return Windows(ndim, tuple(a % ndim for a in axes), tuple(widths))
 
 
 class Slid(NamedTuple):

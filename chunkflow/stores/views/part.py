@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from chunkflow.core.cuts import AxisSlice
 from chunkflow.core.grid import Region, Shape, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.stores.chunk_locks import ChunkLocks
 from chunkflow.stores.existing_array import ExistingArray
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
@@ -21,9 +21,6 @@ from chunkflow.stores.ndarray import ndarray_target
 from chunkflow.stores.protocol import Sink, Source, Target, written_by
 from chunkflow.stores.touched import aligned, touched
 from chunkflow.system.deferred import at
-
-LOCKS = 64
-"""Number of locks that chunks share. Two blocks that cut one chunk wait for each other."""
 
 
 def existing_target(said: ExistingArray) -> Target:
@@ -52,7 +49,8 @@ class PartTarget:
     """A region of an array.
 
     Where a block cuts a chunk, the chunk is read, changed and written whole, if `source` opens the array. Else the
-    array does that itself. `shared` is how other processes name the part, if they can.
+    array does that itself. `shared` is how other processes name the part, if they can, and `file` one of the array's
+    in which they lock chunks.
     """
 
     def __init__(
@@ -62,9 +60,10 @@ class PartTarget:
         spec: ArraySpec,
         source: Callable[[], Source] | None,
         shared: ExistingArray | None = None,
+        file: str | None = None,
     ) -> None:
         self._target, self._region, self._spec, self._source = target, region, spec, source
-        self._shared = shared
+        self._shared, self._file = shared, file
         self.name = target.name
 
     @property
@@ -93,16 +92,18 @@ class PartTarget:
         return self._shared
 
     def open(self, spec: ArraySpec) -> PartSink:
-        return PartSink(self._target.open(self._spec), self._source and self._source(), self._region, self._spec, spec)
+        source = self._source and self._source()
+        return PartSink(self._target.open(self._spec), source, self._region, self._spec, spec, ChunkLocks(self._file))
 
 
 class PartSink:
     """Sink of a `PartTarget`."""
 
-    def __init__(self, sink: Sink, source: Source | None, region: Region, whole: ArraySpec, spec: ArraySpec) -> None:
+    def __init__(
+        self, sink: Sink, source: Source | None, region: Region, whole: ArraySpec, spec: ArraySpec, locks: ChunkLocks
+    ) -> None:
         self.spec, self._sink, self._source, self._whole = spec, sink, source, whole
-        self._start = tuple(side.start for side in region)
-        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._start, self._locks = tuple(side.start for side in region), locks
 
     def write(self, region: Region, block: np.ndarray) -> None:
         if not block.size:
@@ -118,7 +119,7 @@ class PartSink:
             if tuple(shape_of(inner)) == shape_of(box):
                 self._sink.write(box, block[place])
                 continue
-            with self._locks[hash(chunk) % LOCKS]:
+            with self._locks.changing(chunk):
                 held = np.empty(shape_of(box), self._whole.dtype)
                 self._source.read(box, held)
                 held[inner] = block[place]
@@ -134,5 +135,6 @@ class PartSink:
         self._sink.abort()
 
     def _close(self) -> None:
+        self._locks.close()
         if self._source is not None:
             self._source.close()

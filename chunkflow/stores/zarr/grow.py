@@ -42,7 +42,9 @@ def existing_target(said: ExistingArray) -> Target:
 def _part(array: Any, region: Region) -> PartTarget:
     target = ZarrTarget(array)
     spec = target.describe(tuple(array.shape), np.dtype(np.bool_), None)
-    return PartTarget(target, region, spec, partial(_source, array), ExistingArray(array, region=region))
+    document = METADATA[array.metadata.zarr_format == 2]
+    file = os.path.join(array.store.root, array.path, document) if isinstance(array.store, LocalStore) else None
+    return PartTarget(target, region, spec, partial(_source, array), ExistingArray(array, region=region), file)
 
 
 def _opened(said: ExistingArray) -> Any:

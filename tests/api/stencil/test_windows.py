@@ -318,6 +318,9 @@ def test_what_is_no_window_is_refused() -> None:
     x = cf.open(np.ones((4, 5)))
     with pytest.raises(ArgumentError, match="larger than the array"):
         sliding_window_view(x, (5, 1))
+    with pytest.raises(ArgumentError, match="larger than the array"):
+        sliding_window_view(x[:0], (1, 1))
+    assert sliding_window_view(x[:0], 0, axis=0).shape == (1, 5, 0)
     with pytest.raises(ArgumentError, match="one for each"):
         sliding_window_view(x, 3)
     with pytest.raises(ArgumentError, match="negative"):
