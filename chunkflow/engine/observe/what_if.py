@@ -1,7 +1,8 @@
 """What changes of a run would bring: budgets, chunks, codecs and devices, planned anew.
 
 What the model does not know counts too. Each stage stays as much slower than predicted as it was seen to be; decoding
-that is not done takes no time; up to some waiting at each block is due to their number; and what was in no stage stays.
+that is not done takes no time; up to some waiting at each block is due to their number; and what came before the first
+stage, or after the last, stays.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ def _by_stages(run: Seen, other: Plan) -> float:
     """How long another plan takes where a lane takes its block through all stages.
 
     Threads wait for one another within them, at each block. What is in none of them is due to the length of the last
-    block, and to the number of blocks, as far as that was predicted, and stays as it is otherwise.
+    block, and to the number of blocks, as far as that was predicted. What came before the first stage, and after the
+    last one, stays as it is, and the rest, such as other processes, takes as much of the stages' time as before.
     """
     known, would = run.plan.estimate, dict(other.estimate.stages)
     waiting = _waiting(run) * len(run.plan.grid) if run.plan.lanes > 1 else 0.0
@@ -172,7 +174,8 @@ def _by_stages(run: Seen, other: Plan) -> float:
         if stage == "compute" and run.waits:  # as long for a large block as for a small one
             would[stage] = run.spent[stage] * times
         elif stage in run.spent and known.stages[stage]:
-            waited = min(_beyond_bytes(run, stage), waiting)
+            turns = 2 if stage == "compute" else 1  # a function takes Python's lock again after each of its calls
+            waited = min(_beyond_bytes(run, stage), turns * waiting)
             would[stage] *= (run.spent[stage] - waited) / known.stages[stage]
             would[stage] += waited * times
     total = sum(run.spent.values())
@@ -181,8 +184,10 @@ def _by_stages(run: Seen, other: Plan) -> float:
     # A lane idles while another one computes the last block.
     ending = min(max(besides - handed - run.around, 0.0), total / len(run.plan.grid) / 2)
     waited = min(besides - handed - ending, waiting)
-    then = besides - handed - ending - waited + waited * times
-    then += ending * sum(would.values()) / max(total, 1e-12) / times
+    around = min(run.around, besides - handed - ending - waited)
+    rest = besides - handed - ending - waited - around
+    then = around + waited * times
+    then += (rest + ending / times) * sum(would.values()) / max(total, 1e-12)
     if known.handed:
         then += handed * other.estimate.handed / known.handed
     return _in_lanes(other, would) + then + max(_taking(other) - _taking(run.plan), 0.0)
@@ -197,8 +202,8 @@ def _waiting(run: Seen) -> float:
 
 
 def _beyond_bytes(run: Seen, stage: str) -> float:
-    """Seconds that threads were in a stage beyond what its bytes take: as predicted, or as in its quickest block."""
-    own = min(run.plan.estimate.stages[stage], run.quickest.get(stage, math.inf))
+    """Seconds that threads were in a stage beyond what its bytes take: as in its quickest block, or as predicted."""
+    own = run.quickest.get(stage, run.plan.estimate.stages[stage])
     return max(run.spent.get(stage, 0.0) - own, 0.0)
 
 
@@ -267,8 +272,25 @@ def _in_lanes(plan: Plan, stages: Mapping[str, float]) -> float:
 
     Blocks that share what they read are read one after another.
     """
-    known, total = plan.estimate, sum(stages.values())
+    known, total, reading = plan.estimate, sum(stages.values()), stages["read"]
     seconds = total * (known.seconds - known.handed) / max(sum(known.stages.values()), 1e-12)
     if not plan.op.has_halo:
         return seconds
-    return max(seconds, stages["read"] + (total - stages["read"]) / max(len(plan.grid), 1))
+    alone = reading + (total - reading) / max(len(plan.grid), 1)
+    return max(seconds, alone, _in_turns(reading, total - reading, plan.lanes))
+
+
+def _in_turns(reading: float, besides: float, lanes: int) -> float:
+    """Seconds in which lanes do work of which one at a time does `reading`, for which the others queue.
+
+    By mean value analysis of such queues (M. Reiser and S. S. Lavenberg, Journal of the ACM 27, 1980).
+
+    >>> _in_turns(1.0, 3.0, 1), _in_turns(1.0, 3.0, 2), round(_in_turns(1.0, 3.0, 100), 2)
+    (4.0, 2.125, 1.0)
+    """
+    queue = elapsed = 0.0
+    for lane in range(1, lanes + 1):
+        waiting = reading * (1 + queue)
+        elapsed = (waiting + besides) / lane
+        queue = waiting / max(elapsed, 1e-12)
+    return elapsed
