@@ -183,7 +183,7 @@ class _InOne:
                 f"fn returned {listed(kinds)}, and results with different core dimensions are computed as one: give "
                 "them one dtype, or call apply_ufunc for each result"
             )
-        flat = []
+        flat: list[Any] = []
         for one, shape in zip(found, self.shapes, strict=True):
             first = one.ndim - len(shape)
             if one.shape[max(first, 0) :] != shape:
@@ -191,7 +191,8 @@ class _InOne:
                     f"fn returned shape {one.shape}; output_core_dims and output_sizes say that it ends in {shape}"
                 )
             flat.append(one.reshape(*one.shape[:first], math.prod(shape)))
-        return np.concatenate(flat, axis=-1)
+        loops = np.broadcast_shapes(*(one.shape[:-1] for one in flat))
+        return np.concatenate([np.broadcast_to(one, (*loops, one.shape[-1])) for one in flat], axis=-1)
 
 
 def _of_one(options: Mapping[str, Any], dims: Any) -> dict[str, Any]:

@@ -21,6 +21,14 @@ SLOTS = 64
 _locks = [threading.Lock() for _ in range(SLOTS)]
 
 
+def _renew() -> None:
+    """Give a forked process locks of its own: it has no threads that would release those that were held."""
+    _locks[:] = [threading.Lock() for _ in range(SLOTS)]
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
 class ChunkLocks:
     """Locks on the chunks of an array, whose `file` other processes have, too; None where only threads can be known.
 

@@ -423,6 +423,11 @@ def test_apply_ufunc_of_results_with_different_core_dimensions(stored: Any) -> N
         for one, value in zip(found, expected, strict=True):
             assert isinstance(one.data, np.ndarray if options else cf.Array)
             xr.testing.assert_identical(one.compute(), value)
+    (ones, rows) = cf.apply_ufunc(
+        lambda b: (np.ones(()), b), x.load(), **DIFFERENT | {"output_core_dims": [[], ["lat"]]}
+    )
+    assert (ones.values == 1).all()
+    np.testing.assert_array_equal(rows, x.load().transpose("time", "lon", "lat"))
     fitted = x.load().curvefit("lat", lambda lat, a, b: a + b * lat)
     lazy = cf.open(x).curvefit("lat", lambda lat, a, b: a + b * lat)
     assert isinstance(lazy.curvefit_covariance.data, cf.Array)

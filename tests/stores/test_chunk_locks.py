@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -87,3 +88,13 @@ def test_a_file_that_cannot_be_written_keeps_threads_apart_all_the_same(tmp_path
     with locks.changing((0,)):
         pass
     locks.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_locks_of_its_own() -> None:
+    with ChunkLocks().changing((0,)):
+        child = os.fork()
+        if not child:  # with the parent's locks it would wait for ever
+            with ChunkLocks().changing((0,)):
+                os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -189,7 +189,8 @@ def arange(start: Any = None, stop: Any = None, step: Any = None, dtype: Any = N
         return opened(np.array([first, second][:number], bool))
     if whole and wanted.kind in "iu" and max(abs(start), abs(stop)) < 1 << 62:
         return numpy_functions.astype(integers(Array, start, number, step), wanted)
-    if whole and wanted.kind == "f" and max(abs(start), abs(stop)) <= 2 << int(np.finfo(wanted).nmant):  # all exact
+    # Where each is a floating point number exactly, they are made as such at once.
+    if whole and wanted.kind == "f" and max(abs(start), abs(stop)) <= min(2 << int(np.finfo(wanted).nmant), 1 << 62):
         return integers(Array, start, number, step, wanted.newbyteorder("="))
     wide = np.result_type(wanted, np.float32) if wanted.kind == "f" else wanted
     first, second = wide.type(first), wide.type(second)
