@@ -131,11 +131,6 @@ def apply_ufunc(
         orders.append((arg.dims, (*laid([d for d in arg.dims if d not in dims], loops), *dims)))
     if vectorize:
         func = np.vectorize(func, signature=_signature(core, gives, exclude_dims))
-    shapes = [tuple(lengths[d] for d in dims) for dims in gives]
-    ends = gives[0]
-    if differ:
-        func, ends = _InOne(func, shapes), (_IN_ONE,)
-        lengths[_IN_ONE], options = sum(map(math.prod, shapes)), _of_one(options, output_core_dims)
     given = dict(kwargs or {})
     check_passed("apply_ufunc", given)
 
@@ -143,10 +138,15 @@ def apply_ufunc(
         both = zip(blocks, orders, strict=True)
         return func(*(b if order is None else arranged(b, *order) for b, order in both), **given)
 
+    stated, ends = Stated(work, len(gives)), gives[0]
+    shapes = [tuple(lengths[d] for d in dims) for dims in gives]
+    if differ:
+        stated, ends = Stated(_InOne(stated, shapes), 1), (_IN_ONE,)
+        lengths[_IN_ONE], options = sum(map(math.prod, shapes)), _of_one(options, output_core_dims)
     result = delegated(
         "apply_ufunc",
         mapping.blockwise,
-        Stated(work, 1 if differ else len(gives)),
+        stated,
         (*loops, *(("out", d) for d in ends)),
         *pairs,
         new_axes={("out", d): lengths[d] for d in ends},
@@ -164,19 +164,13 @@ _IN_ONE: Hashable = ("results", "in one")
 
 @dataclass(frozen=True)
 class _InOne:
-    """A function whose results of these core shapes follow one another along one axis."""
+    """A function of several results, which follow one another along one axis; `shapes` are their core ones."""
 
-    func: Callable[..., Any]
+    func: Stated
     shapes: Sequence[Shape]
 
-    def __call__(self, *blocks: Any, **kwargs: Any) -> Any:
-        found = self.func(*blocks, **kwargs)
-        if not isinstance(found, tuple) or len(found) != len(self.shapes):
-            number = len(found) if isinstance(found, tuple) else 1
-            raise ResultError(
-                f"fn returned {number} arrays, and output_core_dims has {len(self.shapes)} entries: one for each"
-            )
-        found = [one if hasattr(one, "dtype") else np.asarray(one) for one in found]
+    def __call__(self, *blocks: Any) -> Any:
+        found = [one if hasattr(one, "dtype") else np.asarray(one) for one in self.func(*blocks)]
         kinds = list(dict.fromkeys(str(one.dtype) for one in found))
         if len(kinds) > 1:
             raise ResultTypeError(

@@ -18,6 +18,7 @@ _NOTHING = Lazy(SourceNode(np.zeros((), np.uint8)))
 """The operand of what reads nothing."""
 
 INT64 = np.dtype(np.int64)
+"""The dtype of places."""
 
 
 def line(start: int, number: int, step: int, dtype: np.dtype) -> OpNode:

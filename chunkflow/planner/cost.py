@@ -30,9 +30,8 @@ class Traffic:
     """Bytes that a run moves through each stage, and how many of them are coded, or go into a new file, or into many.
 
     Of what is `read` blocks are `given` their elements, halos and all: of chunks more is read where blocks cut them.
-    What the block before has, too, is `carried` to the next one.
-    `first` are the bytes that are loaded before anything can be computed, `last` those that are stored when everything
-    is; None for one block's share.
+    What the block before has, too, is `carried` to the next one. `first` are the bytes that are loaded before anything
+    can be computed, `last` those that are stored when everything is; None for one block's share.
     """
 
     read: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -30,9 +29,6 @@ NETCDF3 = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 DATASET = "data"
 """An HDF5 dataset's name if the path of an output gives none."""
-
-DOCUMENT = 1 << 20
-"""Most bytes of the metadata of a zarr array; that of a group may hold those of all its members."""
 
 _LISTED = 20
 
@@ -212,28 +208,9 @@ def remove_directory(path: str) -> None:
 
 
 def require_directory(path: str, wanted_for: str) -> None:
-    """Refuse an output whose directory does not exist, or belongs to a zarr array, with which it would be replaced."""
+    """Refuse an output whose directory does not exist."""
     if not os.path.isdir(path):
         raise ArgumentError(f"the output {wanted_for} cannot be created: there is no directory {path}")
-    folder = path
-    while True:
-        if is_zarr_array(folder):
-            raise ArgumentError(
-                f"the output {wanted_for} would lie inside the zarr array {folder}: choose another path"
-            )
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
-            return
-
-
-def is_zarr_array(path: str) -> bool:
-    """Whether a directory holds a zarr array, of either format; what cannot be read holds none."""
-    if os.path.isfile(os.path.join(path, ".zarray")):
-        return True
-    with suppress(OSError, ValueError), open(open_regular(os.path.join(path, "zarr.json")), "rb") as file:
-        document = json.loads(file.read()) if os.fstat(file.fileno()).st_size <= DOCUMENT else None
-        return isinstance(document, dict) and document.get("node_type") == "array"
-    return False
 
 
 def refuse_nested(names: Sequence[str]) -> None:

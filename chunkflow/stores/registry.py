@@ -27,7 +27,7 @@ from chunkflow.stores.paths import TIFF, absolute, hdf5_named, hdf5_parts, is_np
 from chunkflow.stores.patterns import check_alike, matching, warn_of_order
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of
 from chunkflow.stores.times import Counts
-from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
+from chunkflow.stores.zarr.node import belongs_to_zarr, refuse_inside_array, zarr_node
 from chunkflow.system.deferred import at, instance_of
 
 _KINDS = (
@@ -464,6 +464,7 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
         for each in FORMATS:
             if each.takes(path):
                 each.require(path)
+                _check_place(path)
                 return each.target(path, overwrite=overwrite)
         if os.path.isdir(path):
             inner = os.path.join(path, "result.zarr")
@@ -518,8 +519,15 @@ def _created(out: NewArray, overwrite: bool) -> Target:
     if not found.name:
         raise ArgumentError(f"{path} is of a format that takes no NewArray: give the path alone")
     found.require(path)
+    _check_place(path)
     out.check_format(found.name, path)
     return found.target(path, overwrite=overwrite, said=out)
+
+
+def _check_place(path: str) -> None:
+    """Refuse a new array in the directory of a zarr array, with which it would be replaced, whatever its format."""
+    if "://" not in path:
+        refuse_inside_array(os.path.realpath(path))
 
 
 def _existing(out: ExistingArray) -> Target:

@@ -14,7 +14,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.devices import Place, on_cpu_and_gpu
+from support.devices import Place, numpy_device, on_cpu_and_gpu
 from support.examples import examples
 
 import chunkflow as cf
@@ -236,6 +236,20 @@ def test_the_budget_bounds_the_batch() -> None:
 
     cf.map(watched, cf.live(producer(), length=64), out="y.npy", budget="1MB", **CPU)
     assert np.diff(sorted(set(ahead))).max() <= 1_000_000 // 4 // (32 << 10) + 1
+
+
+def test_where_the_hosts_memory_is_not_the_devices_the_budget_does_not_bound_it() -> None:
+    producer = Producer(np.ones((64, 256, 16)), [1] * 64)  # 2 MiB in all
+    ahead = []
+
+    def watched(block: np.ndarray) -> np.ndarray:
+        ahead.append(producer.taken)
+        return block
+
+    device = numpy_device("threaded", staged=True)
+    found = cf.map(watched, cf.live(producer(), length=64), budget="1MB", device=device)
+    assert (found == 1).all()
+    assert set(ahead) <= {1, 64}  # the trial call sees the first slab
 
 
 def test_a_thread_fills_a_queue() -> None:

@@ -442,7 +442,7 @@ def test_results_with_different_core_dimensions_are_checked(stored: Any) -> None
 
     with pytest.raises(errors.ResultTypeError, match="give them one dtype"):
         called(lambda b: (b.mean(-1), np.stack([b.argmin(-1), b.argmax(-1)], -1)))
-    with pytest.raises(errors.ResultError, match=r"returned 1 arrays.*2 entries"):
+    with pytest.raises(errors.ResultError, match=r"returned 1 arrays.* of 2: one for each"):
         called(lambda b: b.mean(-1))
     with pytest.raises(errors.ResultError, match=r"output_sizes say that it ends in \(2,\)"):
         called(lambda b: (b.mean(-1), b[..., :3]))

@@ -69,9 +69,6 @@ class ZarrPathTarget:
         self.root = self.groups[0] if self.groups else self.name
         paths.require_directory(os.path.dirname(self.root), self.name)
         for group in self.groups:
-            node = zarr_node(group)
-            if node is not None and node.kind == "array":
-                raise ArgumentError(f"the output {self.name} would lie inside the zarr array {group}")
             if os.path.lexists(group) and not os.path.isdir(group):
                 raise ArgumentError(f"the output {self.name} would lie inside {group}, which is a file")
         self._check_existing()

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from chunkflow.errors import ReadError
+from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.zarr.documents import is_large_group, read_document
 
 SUFFIX = ".zarr"
@@ -45,6 +46,14 @@ def zarr_node(path: str) -> ZarrNode | None:
     if kind not in ("array", "group"):
         raise ReadError(f"{metadata} describes a {kind!r}, not an array or a group", path=path)
     return ZarrNode(kind, 3)
+
+
+def refuse_inside_array(name: str) -> None:
+    """Refuse an output in the directory of a zarr array, with which it would be replaced."""
+    for folder in map(str, Path(name).parents):
+        with suppress(ReadError):  # what nobody can read is no array
+            if (node := zarr_node(folder)) is not None and node.kind == "array":
+                raise ArgumentError(f"the output {name} would lie inside the zarr array {folder}: choose another path")
 
 
 def not_of_array(path: str) -> Iterator[str]:
