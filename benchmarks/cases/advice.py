@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,86 +21,119 @@ import zarr
 import chunkflow as cf
 from benchmarks.case import Bench, Listing
 from benchmarks.data import cube_side
-from benchmarks.timing import median_seconds
+from benchmarks.timing import seconds_of
 from chunkflow.devices.registry import resolve
+from chunkflow.engine.observe.advice import Advice
 from chunkflow.engine.observe.what_if import WhatIf
 
 
 class Fault(NamedTuple):
-    """A slow run, ``run(source(), **keywords)``, and the cause that is to be named."""
+    """A slow run, ``run(source(directory), **keywords)``, and the cause that is to be named."""
 
     cause: str
     run: Callable[..., Any]
-    source: Callable[[], Any]
+    source: Callable[[Path], Any]
     keywords: dict[str, Any]
 
 
 def cases(bench: Bench) -> Iterator[Listing]:
     """One table: each fault, and each change that is advised beside what it then brought."""
     head = ["fault", "took, s", "bound by", "named", "what if", "predicted, s", "then took, s", "predicted / took"]
-    wanted = {name: fault for name, fault in faults(bench).items() if bench.wanted(name)}
-    title = "advice" if bench.wanted("") else f"advice on {', '.join(wanted)}"
+    trials = [Trial(name, fault, bench) for name, fault in faults(bench).items() if bench.wanted(name)]
+    title = "advice" if bench.wanted("") else f"advice on {', '.join(trial.name for trial in trials)}"
     found = Listing(title, "faults that are planted, and the advice on each", head)
-    for name, fault in wanted.items():
-        keywords = {**bench.options, **fault.keywords}
-        source = fault.source()
-        slow = partial(fault.run, source, **keywords)
-        slow()
-        seen = []
-        for _ in range(bench.repeats):
-            with cf.Profile() as profile:
-                slow()
-            seen.append(profile.report.advice())
-        advice = sorted(seen, key=lambda each: each.seconds)[len(seen) // 2]
-        named = "yes" if fault.cause in [cause.name for cause in advice.causes] else "NO"
-        cells: list[tuple[object, ...]] = []
-        for what_if in advice.what_ifs:
-            took = median_seconds(_changed(fault.run, source, keywords, what_if, bench), bench.repeats)
-            cells.append(
-                (what_if.change, f"{what_if.seconds:.3g}", f"{took:.3g}", f"{what_if.seconds / took:.2f}"),
-            )
-        if isinstance(source, tempfile.TemporaryDirectory):
-            source.cleanup()
-        for each in cells or [("-",) * 4]:
-            found.add(0.0, name, f"{advice.seconds:.3g}", advice.bound_by, named, *each)
+    for _ in range(bench.repeats):  # all of them once, and again: a host's speed drifts
+        for trial in trials:
+            trial.turn()
+    for trial in trials:
+        for row in trial.rows():
+            found.add(0.0, *row)
+        trial.close()
     yield found
 
 
-def _changed(
-    run: Callable[..., Any], source: Any, keywords: dict[str, Any], what_if: WhatIf, bench: Bench
-) -> Callable[[], Any]:
-    """The run after a change."""
-    change = dict(what_if.keywords)
-    if "chunks" in change or "codec" in change:
-        stored = zarr.open_array(source)
-        how = {"compressors": None} if "codec" in change else {"compressors": stored.compressors}
-        chunks = change.pop("chunks", stored.chunks)
-        change.pop("codec", None)
-        source = str(bench.directory / "changed.zarr")
-        zarr.create_array(source, data=stored[...], chunks=chunks, overwrite=True, **how)
-    return partial(run, source, **{**keywords, **change})
+class Trial:
+    """A fault's slow run, and the runs after the changes that are advised, each beside the advice of its turn."""
+
+    def __init__(self, name: str, fault: Fault, bench: Bench) -> None:
+        self.name, self.fault = name, fault
+        self._directory = tempfile.TemporaryDirectory(dir=bench.directory)
+        self._source = fault.source(Path(self._directory.name))
+        self._keywords = {**bench.options, **fault.keywords}
+        self._advised: list[Advice] = []
+        self._changed: dict[str, Callable[[], Any]] = {}
+        self._seconds: dict[str, list[tuple[float, float]]] = {}
+        self._slow()
+
+    def _slow(self) -> Any:
+        return self.fault.run(self._source, **self._keywords)
+
+    def turn(self) -> None:
+        """The slow run, the advice on it, and what is advised."""
+        with cf.Profile() as profile:
+            self._slow()
+        advice = profile.report.advice()
+        self._advised.append(advice)
+        for what_if in advice.what_ifs:
+            if what_if.change not in self._changed:
+                self._changed[what_if.change] = self._after(what_if)
+            self._changed[what_if.change]()  # what other runs left in caches is not its own
+            took, _ = seconds_of(self._changed[what_if.change])
+            self._seconds.setdefault(what_if.change, []).append((what_if.seconds, took))
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Medians; of changes that most turns advised."""
+        turns = len(self._advised)
+        middle = sorted(self._advised, key=lambda each: each.seconds)[turns // 2]
+        named = sum(self.fault.cause in [cause.name for cause in advice.causes] for advice in self._advised)
+        first = (self.name, f"{middle.seconds:.3g}", middle.bound_by, f"{named} of {turns}")
+        changes = {change: seconds for change, seconds in self._seconds.items() if 2 * len(seconds) > turns}
+        for change, seconds in changes.items():
+            predicted, took = (median(each) for each in zip(*seconds, strict=True))
+            ratio = median(says / then for says, then in seconds)
+            yield *first, change, f"{predicted:.3g}", f"{took:.3g}", f"{ratio:.2f}"
+        if not changes:
+            yield *first, *("-",) * 4
+
+    def _after(self, what_if: WhatIf) -> Callable[[], Any]:
+        """The run after a change; an array that is to be stored in another way is copied."""
+        change, source = dict(what_if.keywords), self._source
+        if "chunks" in change or "codec" in change:
+            stored = zarr.open_array(source)
+            how = {"compressors": None} if "codec" in change else {"compressors": stored.compressors}
+            chunks = change.pop("chunks", stored.chunks)
+            change.pop("codec", None)
+            source = f"{self._directory.name}/changed-{len(self._changed)}.zarr"
+            zarr.create_array(source, data=stored[...], chunks=chunks, **how)
+        return partial(self.fault.run, source, **{**self._keywords, **change})
+
+    def close(self) -> None:
+        """Remove what it read and wrote."""
+        self._directory.cleanup()
+        if isinstance(self._source, tempfile.TemporaryDirectory):
+            self._source.cleanup()
 
 
 def faults(bench: Bench) -> dict[str, Fault]:
     """Faults that this device can have."""
     side = cube_side(bench.gib, 64)
     x = np.random.default_rng(0).standard_normal((side,) * 3, dtype="f4")
-    out, place = np.empty_like(x), str(bench.directory)
+    out = np.empty_like(x)
     planes = (max(1, side // 16), -1, -1)
-    root: dict[str, Any] = {"out": f"{place}/root.npy", "overwrite": True}
+    root: dict[str, Any] = {"out": str(bench.directory / "root.npy"), "overwrite": True}
 
-    def stored(chunks: tuple[int, ...], array: np.ndarray = x, **how: Any) -> Callable[[], str]:
-        def made() -> str:
-            zarr.create_array(f"{place}/x.zarr", data=array, chunks=chunks, overwrite=True, **how)
-            return f"{place}/x.zarr"
+    def stored(chunks: tuple[int, ...], array: np.ndarray = x, **how: Any) -> Callable[[Path], str]:
+        def made(place: Path) -> str:
+            zarr.create_array(place / "x.zarr", data=array, chunks=chunks, **how)
+            return str(place / "x.zarr")
 
         return made
 
-    def given() -> np.ndarray:
+    def given(place: Path) -> np.ndarray:
         return x
 
-    def cold() -> tempfile.TemporaryDirectory[str]:
-        disk = tempfile.TemporaryDirectory(dir="/var/tmp")  # the bench's directory may be in memory
+    def cold(place: Path) -> tempfile.TemporaryDirectory[str]:
+        disk = tempfile.TemporaryDirectory(dir="/var/tmp")  # `place` may be in memory
         np.save(f"{disk.name}/cold.npy", np.concatenate([x] * 4))
         return disk
 

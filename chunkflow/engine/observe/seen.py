@@ -45,7 +45,7 @@ class Seen:
         Seconds of `processor` that the operating system took, for new pages and for reading.
     quickest : mapping
         Of each stage the seconds of all threads that its bytes take, without what each block takes besides: by the
-        quickest block of each size.
+        quickest blocks of each size.
     """
 
     plan: Plan
