@@ -176,8 +176,7 @@ def _by_stages(run: Seen, other: Plan) -> float:
         elif stage in run.spent and known.stages[stage]:
             turns = 2 if stage == "compute" else 1  # a function takes Python's lock again after each of its calls
             waited = min(_beyond_bytes(run, stage), turns * waiting)
-            would[stage] *= (run.spent[stage] - waited) / known.stages[stage]
-            would[stage] += waited * times
+            would[stage] = _beside(would[stage], known.stages[stage], run.spent[stage] - waited) + waited * times
     total = sum(run.spent.values())
     besides = max(run.seconds - total / max(run.plan.lanes, 1), 0.0)
     handed = min(besides, known.handed)
@@ -191,6 +190,17 @@ def _by_stages(run: Seen, other: Plan) -> float:
     if known.handed:
         then += handed * other.estimate.handed / known.handed
     return _in_lanes(other, would) + then + max(_taking(other) - _taking(run.plan), 0.0)
+
+
+def _beside(would: float, known: float, seen: float) -> float:
+    """Seconds of a stage that would take so many by the model, if one of which it is `known` took others.
+
+    What is beyond the model is work of the processor, which lanes do not do more slowly when they are more.
+
+    >>> _beside(2.0, 1.0, 1.5), _beside(2.0, 1.0, 0.5)
+    (2.5, 1.0)
+    """
+    return would + seen - known if seen > known else would * seen / known
 
 
 def _waiting(run: Seen) -> float:
@@ -270,13 +280,17 @@ def _overlapped(plan: Plan, stages: Mapping[str, float]) -> float:
 def _in_lanes(plan: Plan, stages: Mapping[str, float]) -> float:
     """Seconds of a plan whose lanes overlap, if stages are as long as these, without handing blocks out.
 
-    Blocks that share what they read are read one after another.
+    Blocks that share what they read are read one after another, though they may be decoded at once: a lane waits for
+    the block before its own, so that the first blocks find the other lanes idle.
     """
-    known, total, reading = plan.estimate, sum(stages.values()), stages["read"]
+    known, total = plan.estimate, sum(stages.values())
     seconds = total * (known.seconds - known.handed) / max(sum(known.stages.values()), 1e-12)
     if not plan.op.has_halo:
         return seconds
+    decoded = known.coding / known.stages["read"] if any(spec.storage.encoded for spec in plan.operands) else 0.0
+    reading = stages["read"] * (1 - decoded)
     alone = reading + (total - reading) / max(len(plan.grid), 1)
+    seconds *= 1 + (plan.lanes - 1) / max(len(plan.grid), 1)
     return max(seconds, alone, _in_turns(reading, total - reading, plan.lanes))
 
 
