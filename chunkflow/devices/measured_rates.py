@@ -78,6 +78,12 @@ def kept(machine: Machine, model: str) -> Machine:
         return machine
 
 
+def are_kept(model: str) -> bool:
+    """Whether rates of a device of this model were measured here, and are wanted."""
+    where = path(model)
+    return where is not None and where.exists()
+
+
 def keep(machine: Machine, model: str) -> Path:
     """Write the rates of a machine, for later processes.
 

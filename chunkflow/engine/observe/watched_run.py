@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from chunkflow.core.machine import Machine
-from chunkflow.devices import resolve
+from chunkflow.devices import measured_rates, resolve
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.observe.busy import Busy
 from chunkflow.engine.observe.seen import Seen
@@ -28,7 +28,7 @@ SPANS = 128
 SIZES = 16
 """Sizes of blocks of which the quickest is kept."""
 
-HUNDRED = 100
+MANY = 256
 """So many blocks have one that did not wait, as a rule."""
 
 LOOKED_AT = 64 << 30
@@ -37,19 +37,19 @@ LOOKED_AT = 64 << 30
 
 @dataclass
 class Quickest:
-    """The quickest of each hundred blocks of one size, on average; the quickest of all where they are fewer.
+    """The quickest of so many blocks of one size each, on average; the quickest of all where they are fewer.
 
     A single one may have had the machine for itself.
 
     >>> blocks = Quickest()
-    >>> for seconds in [3.0, 2.0, 4.0] * 100:
+    >>> for seconds in [3.0, 2.0, 4.0] * 256:
     ...     blocks.add(seconds)
     >>> blocks.seconds
     2.0
     """
 
     total: float = 0.0
-    hundreds: int = 0
+    groups: int = 0
     count: int = 0
     least: float = math.inf
 
@@ -57,14 +57,14 @@ class Quickest:
         """Count a block."""
         self.count += 1
         self.least = min(self.least, seconds)
-        if self.count == HUNDRED:
-            self.total, self.hundreds = self.total + self.least, self.hundreds + 1
+        if self.count == MANY:
+            self.total, self.groups = self.total + self.least, self.groups + 1
             self.count, self.least = 0, math.inf
 
     @property
     def seconds(self) -> float:
         """What the quickest took."""
-        return self.total / self.hundreds if self.hundreds else self.least
+        return self.total / self.groups if self.groups else self.least
 
 
 @dataclass
@@ -171,8 +171,12 @@ def _for_each_byte(quickest: Mapping[int, float]) -> float:
 
 
 def _other_than(device: Device) -> tuple[str, Machine] | None:
-    """Name and machine of the CPU for a GPU, and of a GPU, if there is one, for the CPU."""
+    """Name and machine of the CPU for a GPU, and of a GPU, if there is one, for the CPU.
+
+    CPUs differ more than GPUs and their links: one counts only if its rates were measured.
+    """
     with suppress(ChunkflowError, ImportError):
         other = resolve("cpu" if device.machine.staged else "cuda")
-        return other.name.partition(":")[0], other.machine
+        if other.machine.staged or measured_rates.are_kept(other.model):
+            return other.name.partition(":")[0], other.machine
     return None

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zarr
 from support.decoders import DecodingDevice
-from support.devices import machine
+from support.devices import machine, numpy_device
 from zarr import codecs
 
 import chunkflow as cf
@@ -21,7 +21,8 @@ from chunkflow.core.machine import Decoding
 from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.observe import what_if
+from chunkflow.devices import measured_rates, resolve
+from chunkflow.engine.observe import watched_run, what_if
 from chunkflow.engine.observe.advice import advised
 from chunkflow.engine.observe.seen import Seen
 from chunkflow.engine.observe.what_if import STARTING
@@ -361,6 +362,18 @@ def test_another_device_is_thought_of() -> None:
     assert not [each for each in advised(amid).what_ifs if "device" in each.change], "that others hold up either"
     none = advised(replace(run, elsewhere=lambda: None)).what_ifs
     assert not [each for each in none if "device" in each.change]
+
+
+def test_of_the_cpu_it_is_thought_only_where_its_rates_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, cpu = numpy_device("threaded", staged=True), resolve("cpu")
+    monkeypatch.setenv(measured_rates.VARIABLE, str(tmp_path))
+    assert watched_run._other_than(gpu) is None
+    measured_rates.keep(cpu.machine, cpu.model)
+    assert watched_run._other_than(gpu) == ("cpu", cpu.machine)
+    monkeypatch.setenv(measured_rates.VARIABLE, "0")
+    assert watched_run._other_than(gpu) is None
 
 
 def test_small_chunks_are_slow_one_by_one_however_many_lanes_there_are() -> None:
