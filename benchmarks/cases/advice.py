@@ -21,13 +21,10 @@ import zarr
 import chunkflow as cf
 from benchmarks.case import Bench, Listing
 from benchmarks.data import cube_side
-from benchmarks.timing import median_seconds, seconds_of
+from benchmarks.timing import seconds_of
 from chunkflow.devices.registry import resolve
 from chunkflow.engine.observe.advice import Advice
 from chunkflow.engine.observe.what_if import WhatIf
-
-SHORT, SEVERAL = 0.3, 5
-"""Seconds of a run that is repeated so often, as an instant's disturbance is a part of it that counts."""
 
 
 class Fault(NamedTuple):
@@ -82,8 +79,6 @@ class Trial:
                 self._changed[what_if.change] = self._after(what_if)
             self._changed[what_if.change]()
             took, _ = seconds_of(self._changed[what_if.change])
-            if took < SHORT:
-                took = median_seconds(self._changed[what_if.change], SEVERAL)
             self._seconds.setdefault(what_if.change, []).append((what_if.seconds, took))
 
     def rows(self) -> Iterator[tuple[object, ...]]:

@@ -35,8 +35,8 @@ NEW = 32 << 20
 """Bytes of memory from which on the allocator gives it back to the system, and takes it anew each time."""
 
 STARTING = 8e-3
-"""Seconds that a run on a device of its own takes before its first stage and after its last one, if it makes no file.
-What it took longer was for its buffers, which other plans may not have."""
+"""Seconds that a run on a device of its own takes at most before its first stage and after its last one, if it makes no
+file. What it took longer was for its buffers, which other plans may not have."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _seconds(run: Seen, other: Plan) -> float:
 def _around(run: Seen) -> float:
     """Seconds before the first stage and after the last one of any plan on a device of its own."""
     files = any(not spec.storage.in_memory for spec in run.plan.outputs)
-    return min(max(run.around, STARTING) if files else STARTING, run.seconds / 2)
+    return min(run.around if files else min(run.around, STARTING), run.seconds / 2)
 
 
 def _by_overlapping_stages(run: Seen, other: Plan) -> float:

@@ -442,12 +442,15 @@ def test_what_a_device_waits_for_is_not_slower_for_decoding_that_is_not_done() -
         spent=busy,
         replan=lambda budget, specs=coded.operands: bare if specs[0].storage.raw else coded,
     )
-    run = replace(run, seconds=coded.estimate.seconds + 8 * known["read"])
+    run = replace(run, seconds=coded.estimate.seconds + 8 * known["read"], around=STARTING)
     (better,) = [each for each in advised(run).what_ifs if "unencoded" in each.change]
     assert better.seconds == pytest.approx(bare.estimate.seconds + STARTING, rel=0.1)
     around = replace(run, seconds=run.seconds + 0.2, around=0.2)
     (once_more,) = [each for each in advised(around).what_ifs if "unencoded" in each.change]
     assert once_more.seconds == pytest.approx(better.seconds + 0.2 - STARTING), "what no stage takes stays"
+    quick = replace(run, seconds=run.seconds - STARTING + 0.001, around=0.001)
+    (sooner,) = [each for each in advised(quick).what_ifs if "unencoded" in each.change]
+    assert sooner.seconds == pytest.approx(better.seconds + 0.001 - STARTING), "a machine that starts sooner does so"
     assert coded.ring_out is not None
     spent = {**busy, "write": 9 * known["write"] * coded.ring_out.threads}
     (slower,) = [each for each in advised(replace(run, spent=spent)).what_ifs if "unencoded" in each.change]
