@@ -39,20 +39,20 @@ class Fault(NamedTuple):
 def cases(bench: Bench) -> Iterator[Listing]:
     """One table: each fault, and each change that is advised beside what it then brought."""
     head = ["fault", "took, s", "bound by", "named", "what if", "predicted, s", "then took, s", "predicted / took"]
-    trials = [Trial(name, fault, bench) for name, fault in faults(bench).items() if bench.wanted(name)]
-    title = "advice" if bench.wanted("") else f"advice on {', '.join(trial.name for trial in trials)}"
+    watched = [FaultRuns(name, fault, bench) for name, fault in faults(bench).items() if bench.wanted(name)]
+    title = "advice" if bench.wanted("") else f"advice on {', '.join(runs.name for runs in watched)}"
     found = Listing(title, "faults that are planted, and the advice on each", head)
     for _ in range(bench.repeats):  # all of them once, and again: a host's speed drifts
-        for trial in trials:
-            trial.turn()
-    for trial in trials:
-        for row in trial.rows():
+        for runs in watched:
+            runs.turn()
+    for runs in watched:
+        for row in runs.rows():
             found.add(0.0, *row)
-        trial.close()
+        runs.close()
     yield found
 
 
-class Trial:
+class FaultRuns:
     """A fault's slow run, and the runs after the changes that are advised, each beside the advice of its turn."""
 
     def __init__(self, name: str, fault: Fault, bench: Bench) -> None:

@@ -26,10 +26,10 @@ SPANS = 128
 """Spans that are kept of each stage, to tell how long anybody was in it."""
 
 SIZES = 16
-"""Sizes of blocks of which the quickest is kept."""
+"""Sizes of blocks of which the quickest are kept."""
 
 MANY = 256
-"""So many blocks have one that did not wait, as a rule."""
+"""Blocks of which one, as a rule, did not wait for others."""
 
 LOOKED_AT = 64 << 30
 """Bytes of arrays of which it is asked what the system has in memory: of more that takes long."""
@@ -37,7 +37,7 @@ LOOKED_AT = 64 << 30
 
 @dataclass
 class Quickest:
-    """The quickest of so many blocks of one size each, on average; the quickest of all where they are fewer.
+    """What the quickest of each `MANY` blocks of one size took, on average; the quickest of all where they are fewer.
 
     A single one may have had the machine for itself.
 
@@ -134,11 +134,6 @@ class WatchedRun:
     @property
     def seen(self) -> Seen:
         """What is known of it, once it has ended."""
-        quickest = {
-            stage: {size: blocks.seconds for size, blocks in sizes.items()}
-            for stage, sizes in self.quickest.items()
-            if sizes
-        }
         return Seen(
             self.plan,
             self.end - self.start,
@@ -153,21 +148,22 @@ class WatchedRun:
             self.elsewhere,
             self.around,
             self.system,
-            {str(stage): _for_each_byte(each) * self.moved[stage] for stage, each in quickest.items()},
+            {str(stage): _for_each_byte(each) * self.moved[stage] for stage, each in self.quickest.items() if each},
         )
 
 
-def _for_each_byte(quickest: Mapping[int, float]) -> float:
+def _for_each_byte(quickest: Mapping[int, Quickest]) -> float:
     """Seconds for a byte by the quickest blocks of each size: what each block takes besides is told by smaller ones.
 
-    >>> _for_each_byte({1000: 0.003}), _for_each_byte({1000: 0.003, 500: 0.002})
+    >>> large, small = Quickest(least=0.003), Quickest(least=0.002)
+    >>> _for_each_byte({1000: large}), _for_each_byte({1000: large, 500: small})
     (3e-06, 2e-06)
     """
     small, large = min(quickest), max(quickest)
-    all_of_it = quickest[large] / large
+    most, least = quickest[large].seconds, quickest[small].seconds
     if small > large / 2:
-        return all_of_it
-    return min(max((quickest[large] - quickest[small]) / (large - small), 0.0), all_of_it)
+        return most / large
+    return min(max((most - least) / (large - small), 0.0), most / large)
 
 
 def _other_than(device: Device) -> tuple[str, Machine] | None:

@@ -1,8 +1,8 @@
 """What changes of a run would bring: budgets, chunks, codecs and devices, planned anew.
 
-What the model does not know counts too. Each stage stays as much slower than predicted as it was seen to be; decoding
-that is not done takes no time; up to some waiting at each block is due to their number; and what came before the first
-stage, or after the last, stays.
+What the model does not know counts too. Each stage stays as slow as it was seen to be; decoding that is not done takes
+no time; up to some waiting at each block is due to their number; and what came before the first stage, or after the
+last, stays.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _by_stages(run: Seen, other: Plan) -> float:
         elif stage in run.spent and known.stages[stage]:
             turns = 2 if stage == "compute" else 1  # a function takes Python's lock again after each of its calls
             waited = min(_beyond_bytes(run, stage), turns * waiting)
-            would[stage] = _beside(would[stage], known.stages[stage], run.spent[stage] - waited) + waited * times
+            would[stage] = _as_seen(would[stage], known.stages[stage], run.spent[stage] - waited) + waited * times
     total = sum(run.spent.values())
     besides = max(run.seconds - total / max(run.plan.lanes, 1), 0.0)
     handed = min(besides, known.handed)
@@ -192,12 +192,12 @@ def _by_stages(run: Seen, other: Plan) -> float:
     return _in_lanes(other, would) + then + max(_taking(other) - _taking(run.plan), 0.0)
 
 
-def _beside(would: float, known: float, seen: float) -> float:
-    """Seconds of a stage that would take so many by the model, if one of which it is `known` took others.
+def _as_seen(would: float, known: float, seen: float) -> float:
+    """Seconds of a stage in another plan, if it would take so many by the model, by which it took `known` in the run.
 
-    What is beyond the model is work of the processor, which lanes do not do more slowly when they are more.
+    What was seen beyond that is the processor's work, which is no slower where more lanes do it.
 
-    >>> _beside(2.0, 1.0, 1.5), _beside(2.0, 1.0, 0.5)
+    >>> _as_seen(2.0, 1.0, 1.5), _as_seen(2.0, 1.0, 0.5)
     (2.5, 1.0)
     """
     return would + seen - known if seen > known else would * seen / known
@@ -287,7 +287,9 @@ def _in_lanes(plan: Plan, stages: Mapping[str, float]) -> float:
     seconds = total * (known.seconds - known.handed) / max(sum(known.stages.values()), 1e-12)
     if not plan.op.has_halo:
         return seconds
-    decoded = known.coding / known.stages["read"] if any(spec.storage.encoded for spec in plan.operands) else 0.0
+    decoded = (
+        known.coding / max(known.stages["read"], 1e-12) if any(spec.storage.encoded for spec in plan.operands) else 0.0
+    )
     reading = stages["read"] * (1 - decoded)
     alone = reading + (total - reading) / max(len(plan.grid), 1)
     seconds *= 1 + (plan.lanes - 1) / max(len(plan.grid), 1)

@@ -430,6 +430,36 @@ def test_what_is_slower_than_predicted_is_so_after_a_change_too() -> None:
     assert better.seconds == pytest.approx(lasts + 0.1, rel=0.1), "reading was slow for decoding, which is not done"
 
 
+def test_what_is_beyond_the_model_is_not_multiplied_by_lanes() -> None:
+    alone, both = plan(lanes=1), plan(lanes=2)
+    known = alone.estimate.stages
+    both = replace(both, estimate=replace(both.estimate, stages=known | {"write": 2 * known["write"]}))
+    slow = seen(alone, known | {"write": 4 * known["write"]})
+    slow = replace(slow, seconds=sum(slow.spent.values()))
+    usual = seen(alone, known)
+    usual = replace(usual, seconds=sum(usual.spent.values()))
+    more = what_if._by_stages(slow, both) - what_if._by_stages(usual, both)
+    each = (both.estimate.seconds - both.estimate.handed) / sum(both.estimate.stages.values())
+    assert more == pytest.approx(3 * known["write"] * each)
+
+
+@pytest.mark.parametrize("compressors", [None, "auto"])
+def test_blocks_with_halos_are_read_in_turns_and_decoded_at_once(compressors: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((64, 64, 64))
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(8, 64, 64), compressors=compressors)
+    device = numpy_device("threaded", staged=False)
+    of = cf.explain(cf.map_overlap, np.negative, tmp_path / "x.zarr", depth=8, chunks=(16, 64, 64), device=device)
+    assert of.op.has_halo
+    assert of.lanes > 1
+    assert len(of.grid) == 4
+    seconds = what_if._in_lanes(of, {"read": 1.0, "compute": 0.1, "write": 0.1})
+    idle = 1 + (of.lanes - 1) / 4
+    if compressors is None:
+        assert seconds >= 1.0
+    else:
+        assert 1.2 / of.lanes * idle <= seconds < 1.0
+
+
 def test_what_a_device_waits_for_is_not_slower_for_decoding_that_is_not_done() -> None:
     coded = plan(staged=True, chunks=(64, 512, 512), storage=Storage(how="zarr", codec="gzip"))
     bare = plan(staged=True, chunks=(64, 512, 512), storage=Storage(how="zarr", raw=True))
