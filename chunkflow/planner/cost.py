@@ -101,7 +101,7 @@ def estimate(
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
     >>> [estimate(m, t, 8, depth).seconds for depth in (1, 2, 3)]
-    [40.0, 26.0, 12.0]
+    [40.0, 20.0, 13.333333333333334]
     """
     rows = max(blocks if rows is None else rows, 1)
     lanes = min(machine.lanes, depth, rows)
@@ -128,7 +128,7 @@ def estimate(
             stages["decode"] = unpacking
     # The lanes share what multiplies: each is as slow as if it had its part of it alone.
     stages["compute"] += work / machine.products * (1 if machine.staged else lanes)
-    total, busiest = sum(stages.values()), max(stages.values())
+    total = sum(stages.values())
     if not machine.staged:
         # What comes over a network is fetched ahead if there are slots for it, and hides the function's time: nobody
         # knows how much that is, so without them it is taken to be as much again.
@@ -144,13 +144,14 @@ def estimate(
     if traffic.last is not None and traffic.download:
         shares["download"] = shares["write"] = traffic.last / traffic.download
     bound = max(stages, key=lambda s: stages[s])
-    overlapped = busiest + sum(stages[s] * min(share, 1.0) for s, share in shares.items() if s != bound)
-    # Two slots hide a stage behind its neighbour only: taken as half of what three hide. A product's blocks give no
-    # results that would keep them, but for the last ones. What is decoded on the device has slots besides.
+    overlapped = stages[bound] + sum(stages[s] * min(share, 1.0) for s, share in shares.items() if s != bound)
+    # A slot keeps its block through all stages, but those of a product give no results before the last ones. What is
+    # decoded on the device has slots besides.
     slots = max(depth, 2) if unpacking else depth
-    hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     handed = blocks * (PANEL if work else machine.overhead)
-    whole, best = min(total, hidden) + handed, min(total, overlapped) + handed
+    best = min(total, overlapped)
+    whole = best if work and slots > 1 else max(best, total / slots)
+    whole, best = whole + handed, best + handed
     return Estimate(whole, stages, best, handed, coding, finding, finding)
 
 

@@ -647,7 +647,7 @@ def test_no_more_threads_store_results_than_there_are_pieces_of_them() -> None:
     device, x = NumpyDevice(staged=True, machine=GPU), np.broadcast_to(np.float32(1), (256, 1024, 1024))
     threads = []
     for axis in (None, 0, (1, 2), 2):
-        plan = cf.explain(cf.sum, x, axis=axis, device=device, budget="200MB")
+        plan = cf.explain(cf.sum, x, axis=axis, device=device, budget="100MB")
         assert len(plan.grid) > 16
         assert plan.ring_out is not None
         threads.append(plan.ring_out.threads)

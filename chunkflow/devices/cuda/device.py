@@ -9,7 +9,7 @@ import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache, partial
 from heapq import heappop, heappush
@@ -400,13 +400,14 @@ class CupyDevice(DeviceDefaults):
         has returned. So cuFFT's tables, say, may not be there yet for a kernel that does not wait for that stream.
         """
         spare = self._streams[kernels]  # a heap: runs take the same ones, as the pool keeps memory by stream
-        with self._lock, self._device:
+        with self._lock:
             taken = heappop(spare) if spare else self._stream(kernels)
         return CupyLane(taken[1], partial(heappush, spare, taken))  # atomic: no two have the same number
 
     def _stream(self, kernels: bool) -> tuple[int, Any]:
         self._made += 1
-        return self._made, cupy.cuda.Stream(non_blocking=not kernels)
+        with self._device:
+            return self._made, cupy.cuda.Stream(non_blocking=not kernels)
 
     def caller_lane(self) -> Lane:
         with self._device:
@@ -414,7 +415,8 @@ class CupyDevice(DeviceDefaults):
 
     def event(self, *, timed: bool = False) -> CupyEvent:
         """An event. Timing costs a little, so only events that need it have it."""
-        with self._device:
+        # A thread's first change of its device takes as long as ten events do.
+        with nullcontext() if runtime.getDevice() == self._device.id else self._device:
             if timed and self._clock is None:
                 with self._lock:  # a single one: movers keep only its address
                     self._clock = self._clock or _DeviceClock()

@@ -170,13 +170,18 @@ def _by_stages(run: Seen, other: Plan) -> float:
     waiting = _waiting(run) * len(run.plan.grid) if run.plan.lanes > 1 else 0.0
     times = len(other.grid) / len(run.plan.grid)
     would["read"] = _read(run, other, run.spent["read"]) if run.spent.get("read") and known.stages["read"] else 0.0
+    # Cores that decode slow down those beside them, nobody knows how much: half of the excess is taken to be that.
+    beside_decoders = run.plan.lanes > 1 and run.plan.traffic.decode and not other.traffic.decode
     for stage in ("compute", "write"):
         if stage == "compute" and run.waits:  # as long for a large block as for a small one
             would[stage] = run.spent[stage] * times
         elif stage in run.spent and known.stages[stage]:
             turns = 2 if stage == "compute" else 1  # a function takes Python's lock again after each of its calls
             waited = min(_beyond_bytes(run, stage), turns * waiting)
-            would[stage] = _as_seen(would[stage], known.stages[stage], run.spent[stage] - waited) + waited * times
+            seen = run.spent[stage] - waited
+            if stage == "compute" and beside_decoders:
+                seen -= max(seen - known.stages[stage], 0.0) / 2
+            would[stage] = _as_seen(would[stage], known.stages[stage], seen) + waited * times
     total = sum(run.spent.values())
     besides = max(run.seconds - total / max(run.plan.lanes, 1), 0.0)
     handed = min(besides, known.handed)
@@ -256,7 +261,8 @@ def _read(run: Seen, other: Plan, seconds: float) -> float:
     decoding, decoding_then = (each.coding - each.finding for each in (known, then))
     if decoding:
         besides = max(seconds - max(known.stages["read"] - decoding, _new_memory(run, other)), 0.0)
-        spilled = 1 / other.machine.spill if other.spills else 1.0  # no decoding hides it then
+        # Where nothing is decoded any more, nothing hides what blocks larger than the cache take.
+        spilled = 1 / other.machine.spill if other.spills and not decoding_then else 1.0
         return (then.stages["read"] - decoding_then) * spilled + decoding_then * besides / decoding
     if known.coding:
         besides = max(seconds - (known.stages["read"] - known.coding), 0.0)

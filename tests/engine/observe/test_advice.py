@@ -197,6 +197,20 @@ def test_the_memory_of_large_chunks_does_not_count_for_small_ones(chunk: int, ex
     assert what_if._read(run, small, 1.0) == pytest.approx(expected, rel=0.1)
 
 
+def test_decoding_hides_what_blocks_larger_than_the_cache_take() -> None:
+    coded, bare = (
+        plan(lanes=1, chunks=(64, 512, 512), storage=Storage(how="zarr", codec=codec, raw=not codec))
+        for codec in ("gzip", "")
+    )
+    assert coded.spills
+    assert bare.spills
+    run = seen(coded)
+    lasts = coded.estimate.stages["read"]
+    assert what_if._read(run, coded, lasts) == pytest.approx(lasts), "as it was"
+    left = bare.estimate.stages["read"] - bare.estimate.coding
+    assert what_if._read(run, bare, lasts) == pytest.approx(left / bare.machine.spill + bare.estimate.coding)
+
+
 def test_a_small_budget_is_named_and_a_larger_one_told() -> None:
     x, out = np.ones((512, 512)), np.empty((512, 512))
     advice = profiled(
@@ -426,8 +440,21 @@ def test_what_is_slower_than_predicted_is_so_after_a_change_too() -> None:
     run = seen(coded, spent=spent, replan=lambda budget, specs=coded.operands: bare if specs[0].storage.raw else coded)
     run = replace(run, seconds=sum(spent.values()) / coded.lanes + 0.1, around=0.1)
     (better,) = [each for each in advised(run).what_ifs if "unencoded" in each.change]
-    lasts = (then["read"] + 5 * then["compute"] + then["write"]) / bare.lanes
+    lasts = (then["read"] + 3 * then["compute"] + then["write"]) / bare.lanes
     assert better.seconds == pytest.approx(lasts + 0.1, rel=0.1), "reading was slow for decoding, which is not done"
+
+
+@pytest.mark.parametrize(("lanes", "stays"), [(1, 4.0), (4, 2.0)])
+def test_half_of_what_a_function_took_too_long_is_due_to_cores_that_decoded_beside_it(lanes: int, stays: float) -> None:
+    """A function took five times as long as predicted, in one lane and in several; then nothing is decoded."""
+    coded = plan(lanes=lanes, chunks=(64, 512, 512), storage=Storage(how="zarr", codec="gzip"))
+    bare = plan(lanes=lanes, chunks=(64, 512, 512), storage=Storage(how="zarr", raw=True))
+    known = coded.estimate.stages
+    runs = [seen(coded, spent=known | {"compute": times * known["compute"]}) for times in (5, 1)]
+    slow, usual = (replace(run, seconds=sum(run.spent.values()) / lanes, quickest=run.spent) for run in runs)
+    more = what_if._by_stages(slow, bare) - what_if._by_stages(usual, bare)
+    each = (bare.estimate.seconds - bare.estimate.handed) / sum(bare.estimate.stages.values())
+    assert more == pytest.approx(stays * known["compute"] * each)
 
 
 def test_what_is_beyond_the_model_is_not_multiplied_by_lanes() -> None:
