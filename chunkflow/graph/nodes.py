@@ -405,7 +405,7 @@ def node_of(value: Any) -> Node:
     """The node of an expression, or of a source."""
     if isinstance(value, Lazy):
         return value._node
-    if has_lazy(value):
+    if isinstance(value, View) and has_lazy(value):
         return ViewNode(type(value).__name__.lower(), value, [node_of(a) for a in value.arrays], spec_of(value))
     return SourceNode(value)
 

@@ -34,13 +34,23 @@ class Footprint:
         meet = self.space == other.space and self.start < other.stop and other.start < self.stop
         return meet and not _apart(self.layout, other.layout)
 
-    def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
-        """Footprint of a slice: first element, number and step for each axis. It may be as large as the whole."""
-        return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
+    def sliced(self, cuts: Sequence[AxisSlice], shape: Shape) -> Footprint:
+        """Footprint of a slice: first element, number and step for each axis. That of all of the `shape` is the same.
+
+        Its range may be as large as the whole one's.
+        """
+        return self if list(cuts) == _all_of(shape) else self._cut(cuts)
 
     def within(self, shape: Shape) -> Footprint:
         """Footprint of an array of this shape as the slice that has all of it: its store may have grown since."""
-        return self if _is_slice(self.layout) else self.sliced([AxisSlice(0, n, 1) for n in shape])
+        return self if _is_slice(self.layout) else self._cut(_all_of(shape))
+
+    def _cut(self, cuts: Sequence[AxisSlice]) -> Footprint:
+        return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
+
+
+def _all_of(shape: Shape) -> list[AxisSlice]:
+    return [AxisSlice(0, n, 1) for n in shape]
 
 
 def _is_slice(layout: Any) -> bool:
@@ -51,7 +61,7 @@ def _apart(one: Any, other: Any) -> bool:
     """Whether two layouts are slices of the same one that have no place in common along an axis.
 
     >>> base = Footprint("file", 0, 1, "rows")
-    >>> low, high = (base.sliced([AxisSlice(first, 3, 1)]) for first in (0, 3))
+    >>> low, high = (base.sliced([AxisSlice(first, 3, 1)], (6,)) for first in (0, 3))
     >>> low.overlaps(high), low.overlaps(base), low.overlaps(low)
     (False, True, True)
     """
@@ -84,7 +94,7 @@ class Scattered(Footprint):
         """Whether any part shares a byte with the other."""
         return any(part.overlaps(other) for part in self.parts)
 
-    def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
+    def _cut(self, cuts: Sequence[AxisSlice]) -> Footprint:
         """The same footprint: it is unknown which part has which element."""
         return self
 
@@ -129,7 +139,7 @@ class StridedFootprint(Footprint):
         """The same footprint: it tells its elements from others as it is."""
         return self
 
-    def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
+    def sliced(self, cuts: Sequence[AxisSlice], shape: Shape) -> Footprint:
         """Exact footprint of the slice."""
         start = self.first + sum(i * stride for (i, _, _), stride in zip(cuts, self.strides, strict=True))
         shape = tuple(number for _, number, _ in cuts)

@@ -65,6 +65,24 @@ def test_parts_and_ends(
     np.testing.assert_array_equal(stored(path), found[:])
 
 
+@pytest.mark.parametrize("region", [np.s_[:], np.s_[0:20, 0:30], np.s_[0:19], np.s_[3:9, 5:8]], ids=str)
+@pytest.mark.parametrize("name", ["x.npy", "x.zarr", "x.h5:/d"])
+def test_a_region_is_written_in_place_of_what_it_is_made_from(name: str, region: Any, tmp_path: Path) -> None:
+    if "h5" in name:
+        pytest.importorskip("h5py")
+    path = f"{tmp_path}/{name}"
+    cf.copy(X, path, **CPU)
+    one, two = X.copy(), X[region] * 2
+    x = cf.open(path)[region]
+    cf.store([x + 1, x * 2], [cf.ExistingArray(path, region=region), tmp_path / "two.npy"], **CPU)
+    one[region] += 1
+    np.testing.assert_array_equal(cf.open(path).compute(**CPU), one)
+    np.testing.assert_array_equal(np.load(tmp_path / "two.npy"), two)
+    with pytest.raises(ArgumentError, match="without being the same elements"):
+        cf.store(cf.flip(cf.open(path)[region], 0), cf.ExistingArray(path, region=region), **CPU)
+    np.testing.assert_array_equal(cf.open(path).compute(**CPU), one)
+
+
 def test_what_kinds_of_arrays_there_are(tmp_path: Path) -> None:
     part = np.s_[4:6, ...]
     expected = X.copy()

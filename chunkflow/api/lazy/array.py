@@ -333,10 +333,10 @@ class Array(InPlace, Collection):
     __ne__ = _binary(np.not_equal)
 
     def __matmul__(self, other: Any) -> Any:
-        return NotImplemented if _defers(other) else product.matmul(self, other)
+        return NotImplemented if _defers(other) else product.matmul(self, numpy_functions.from_list(other))
 
     def __rmatmul__(self, other: Any) -> Any:
-        return NotImplemented if _defers(other) else product.matmul(other, self)
+        return NotImplemented if _defers(other) else product.matmul(numpy_functions.from_list(other), self)
 
     def __getitem__(self, index: Any) -> Array:
         with refused_by(f"an index of an array of shape {self._node.shape}", [index]):

@@ -62,6 +62,7 @@ def einsum(*operands: Any, optimize: Any = False, **given: Any) -> Any:
     if given:
         raise ArgumentTypeError(f"np.einsum takes no {', '.join(given)}")
     subscripts, arrays = from_lists(operands)
+    arrays = [numpy_functions.from_list(array) for array in arrays]
     if dtype is not None:
         for array in arrays:
             if not np.can_cast(np.result_type(array), dtype, casting):

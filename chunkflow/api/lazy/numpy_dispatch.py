@@ -91,7 +91,7 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
         if fn in _PRODUCTS:
             check_taken(_PRODUCTS[fn], f"np.{fn.__name__}", given)
             with refused_by(f"np.{fn.__name__}"):
-                return _PRODUCTS[fn](*inputs, **given)
+                return _PRODUCTS[fn](*map(numpy_functions.from_list, inputs), **given)
         if fn.signature is not None:
             with refused_by(f"np.{fn.__name__}"):
                 return gufunc.generalized(fn, inputs, given)
@@ -129,6 +129,9 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     name, ours = name_of(fn), FUNCTIONS[fn]
     places, named = bound(fn, name, args, kwargs)
     check_taken(ours, name, named)
+    if fn in _OF_TWO:
+        places[:2] = map(numpy_functions.from_list, places[:2])
+        named = {key: numpy_functions.from_list(value) if key == "y" else value for key, value in named.items()}
     with refused_by(name, (*args, *kwargs.values())):
         return ours(*places, **named)
 
@@ -179,6 +182,12 @@ _UNIQUE: dict[str, dict[str, bool]] = {
 
 
 _QUANTILES = ("quantile", "percentile", "nanquantile", "nanpercentile")
+
+_OF_TWO = {
+    *(np.dot, np.tensordot, np.inner, np.cov, np.corrcoef),
+    *(vars(np.linalg)[name] for name in ("matmul", "vecdot", "tensordot", "outer") if name in vars(np.linalg)),
+}
+"""Functions of two arrays, either of which may be a list of numbers."""
 
 FUNCTIONS: dict[Any, Function] = {
     **{fn: partial(mapped, fn) for fn in _SAME},

@@ -282,6 +282,15 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     return tuple(x[(*(slice(None),) * along, i)] for i in range(x.shape[along]))
 
 
+def from_list(value: Any) -> Any:
+    """The array of a list of numbers. Anything else stays as it is, a list of expressions too."""
+    return elements_of(value) if isinstance(value, list | tuple) and not _has_expression(value) else value
+
+
+def _has_expression(value: Any) -> bool:
+    return any(map(_has_expression, value)) if isinstance(value, list | tuple) else isinstance(value, Lazy)
+
+
 def inner(a: Any, b: Any) -> Any:
     """As `numpy.inner`."""
     if not (np.ndim(a) and np.ndim(b)):

@@ -16,7 +16,7 @@ from chunkflow.api.core_axes import whole_axes
 from chunkflow.api.lazy import numpy_dispatch, times_statistics
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.handlers import Function, Handler, Handlers
-from chunkflow.api.lazy.times_parts import Times, counts_in, operand, same_unit, seen, time_of
+from chunkflow.api.lazy.times_parts import Times, counts_in, has_times, operand, same_unit, seen, time_of
 from chunkflow.api.lazy.times_rules import OF_A_RUN, first_times, only, refusal, takes
 from chunkflow.api.lazy.times_ufuncs import key, unkey
 from chunkflow.api.lazy.times_units import is_nat
@@ -26,7 +26,7 @@ from chunkflow.api.statistics import group_reduce, histogram, quantile, unique
 from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.reductions.exact_means import MOST
-from chunkflow.stores.times import NAT
+from chunkflow.stores.times import NAT, is_time
 
 LATEST = -NAT - 1
 """The key of NaT."""
@@ -159,6 +159,14 @@ def _by_count(back: bool) -> Handler:
         return x.kept(found) if back else found
 
     return call
+
+
+def _chosen(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
+    """Of times, or of other branches where times are not 0, as all of them are that are the condition."""
+    branches = places[1:]
+    if len(branches) == 2 and any(has_times(each) or is_time(each) for each in branches):
+        return _alike(1, 2)(ours, places, named)
+    return ours(*map(counts_in, places), **named)
 
 
 def _extreme(ours: Function, *, keyed: bool) -> Handler:
@@ -477,7 +485,7 @@ FUNCTIONS: dict[Any, Handler] = {
     **_rows("concatenate stack hstack vstack dstack column_stack block", _alike(0)),
     **_rows("append", _alike(0, 1)),
     np.insert: _inserted,
-    **_rows("where", _alike(1, 2)),
+    np.where: _chosen,
     np.select: _selected,
     **_rows("full_like zeros_like empty_like", _filled_like),
     np.sort: _sorted,

@@ -25,7 +25,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.halo import Boundary
 from chunkflow.core.nest import nest
 from chunkflow.core.windows import Windows
-from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
 from chunkflow.graph.create import filled
 from chunkflow.graph.nodes import Lazy, Node, ViewNode, node_of, remembered
 from chunkflow.graph.windows import Sliding, windowed, windows_of
@@ -223,14 +223,14 @@ def _sum_of_two(pairs: Any) -> Any:
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """As `numpy.convolve`, of a line and one in memory that is no longer."""
+    """As `numpy.convolve`, of a line and one in memory."""
     a, v = (v, a) if isinstance(v, Lazy) and not isinstance(a, Lazy) else (a, v)
     check_eager("np.convolve", v=v)
     return remembered(_weighed("convolve", a, elements_of(v)[::-1], mode), convolve, (a, v, mode), {}, ())
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    """As `numpy.correlate`, of a line and one in memory that is no longer."""
+    """As `numpy.correlate`, of a line and one in memory."""
     check_eager("np.correlate", v=v)
     return remembered(_weighed("correlate", a, elements_of(v).conj(), mode), correlate, (a, v, mode), {}, ())
 
@@ -242,12 +242,17 @@ def _weighed(name: str, a: Any, weights: np.ndarray, mode: str) -> Any:
     if len(a.shape) != 1 or weights.ndim != 1:
         raise ArgumentError(f"np.{name} takes arrays of 1 dimension, not of {len(a.shape)} and {weights.ndim}")
     n, k = a.shape[0], len(weights)
-    if not 0 < k <= n:
-        raise UnsupportedError(
-            f"np.{name} of {n} elements and {k} in memory: the array in memory must have from 1 to {n}"
-        )
+    if not (n and k):
+        raise ArgumentError(f"np.{name} of {n} elements and {k} in memory: neither can be empty")
     if weights.dtype.kind not in "biufc" or not np.isfinite(weights).all():
         raise ArgumentTypeError(f"np.{name}: the array in memory must hold finite numbers")
+    if k > n:  # the same line with zeros behind it, without what these add
+        first, number = {
+            "full": (0, n + k - 1),
+            "same": (n // 2 if name == "correlate" else (n - 1) // 2, k),
+            "valid": (n - 1, k - n + 1),
+        }[mode]
+        return _weighed(name, pad(a, (0, k - n)), weights, "full")[first : first + number]
     before = {"full": k - 1, "same": k // 2, "valid": 0}[mode]
     after = {"full": k - 1, "same": k - 1 - k // 2, "valid": 0}[mode]
     padded = pad(a, (before, after)) if before + after else a

@@ -76,7 +76,7 @@ class PartTarget:
         """See `Target.footprint`. In place of the same elements a result may be written, though they share chunks."""
         whole = self._target.footprint
         cuts = [AxisSlice(side.start, side.stop - side.start, 1) for side in self._region]
-        return None if whole is None else whole.sliced(cuts)
+        return None if whole is None else whole.sliced(cuts, self._spec.shape)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         if tuple(shape) != shape_of(self._region):

@@ -44,7 +44,7 @@ class SlicedSource:
         self.how = self._cuts
         self.spec = sliced_spec(source.spec, cuts)
         place = source.footprint
-        self.footprint: Footprint | None = None if place is None else place.sliced(self._cuts)
+        self.footprint: Footprint | None = None if place is None else place.sliced(self._cuts, source.spec.shape)
 
     def _behind(self, region: Region) -> tuple[Region, tuple[slice, ...]]:
         """The part of the source that holds a region, and the region's elements within that part."""

@@ -364,9 +364,10 @@ def test_powers(exponent: Any, dtype: str) -> None:
 def test_what_is_no_array_of_numpys_may_stand_on_the_left_of_a_product() -> None:
     x, y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
     np.testing.assert_array_equal((CountingSource(x) @ cf.open(y)).compute(device="cpu"), x @ y)
-    for product in (lambda: [[1, 2]] @ cf.open(x), lambda: cf.open(x) @ [[1], [2], [3]]):
-        with pytest.raises(ArgumentTypeError, match="type list is not an array"):
-            product()
+    for product in (lambda x: [[1, 2]] @ x, lambda x: x @ [[1], [2], [3]]):
+        np.testing.assert_array_equal(product(cf.open(x)).compute(device="cpu"), product(x))
+    with pytest.raises(ArgumentTypeError, match="type list is not an array"):
+        cf.open(x) @ [cf.open(y[:, 0])]
 
 
 def test_rows_are_iterated_over() -> None:

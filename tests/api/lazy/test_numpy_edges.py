@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,14 @@ CALLS: list[Callable[[Any], Any]] = [
     *(lambda o, mode=mode: np.pad(o(np.array(3)), 2, mode) for mode in (
         "constant", "edge", "symmetric", "reflect", "wrap", "mean", "linear_ramp")),
     *(lambda o, s=s, t=t: np.cross(o(X[..., :s]), o(X[0, :, -t:] ** 2)) for s, t in PLANAR),
+    # Lists of numbers beside an expression.
+    *(lambda o, fn=fn: fn(o(MATRICES[1]), [[1.0, 2], [3, 4]]) for fn in (
+        operator.matmul, np.matmul, np.dot, np.inner, np.vecdot, np.cov, np.linalg.matmul, np.linalg.vecdot)),
+    lambda o: [[1, 2], (3, 4)] @ o(MATRICES[2]),
+    lambda o: np.tensordot(o(MATRICES[1]), [[1, 2], [3, 4]], 1),
+    lambda o: np.corrcoef(o(MATRICES[1]) + X[0, :2, :2], y=[[1, 2], [3, 7]]),
+    lambda o: np.einsum("ij,jk", o(MATRICES[1]), [[1, 2], [3, 4]]),
+    lambda o: np.einsum(o(MATRICES[1]), [0, 1], [[1, 2], [3, 4]], [1, 2]),
     # Nothing to reduce.
     lambda o: np.bitwise_xor.reduce(o(np.zeros((2, 0), "i8")), axis=1, keepdims=True),
     lambda o: np.gcd.reduce(o(np.zeros((0, 3), "i8"))),

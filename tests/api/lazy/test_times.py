@@ -678,6 +678,21 @@ def test_a_source_whose_unit_has_changed(tmp_path: Path) -> None:
             x.compute(device="cpu")
 
 
+@pytest.mark.parametrize("times", [DATES, DATES - DATES[0], np.array(["1970-01-01", "NaT"], "M8[D]")], ids=repr)
+def test_times_are_conditions(times: np.ndarray) -> None:
+    for of in (
+        lambda x: np.where(x),
+        lambda x: np.where(x, 1, 2.5),
+        lambda x: np.where(x, times, times[::-1]),
+        lambda x: np.where(times[0] < times, x, times[:1]),
+    ):
+        got, expected = cf.compute(of(cf.open(times)), device="cpu"), of(times)
+        for one, other in zip(np.atleast_2d(got), np.atleast_2d(expected), strict=True):
+            alike(one, other)
+    with pytest.raises(errors.ArgumentError, match="one branch"):
+        np.where(cf.open(times), times)
+
+
 def test_where_numbers_are_wanted(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", DATES)
     for wrong in (

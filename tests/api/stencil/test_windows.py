@@ -335,7 +335,7 @@ def test_what_is_no_window_is_refused() -> None:
 
 @settings(max_examples=40)
 @given(
-    n=st.integers(1, 40),
+    n=st.integers(1, 40) | st.integers(1, 8),
     k=st.integers(1, 9),
     dtypes=st.tuples(st.sampled_from(["i1", "i4", "f4", "f8", "c16"]), st.sampled_from(["i2", "f4", "f8", "c8"])),
     mode=st.sampled_from(["full", "same", "valid"]),
@@ -343,13 +343,20 @@ def test_what_is_no_window_is_refused() -> None:
 )
 def test_convolutions_of_lines_are_numpys(n: int, k: int, dtypes: Any, mode: Any, place: Place) -> None:
     rng = np.random.default_rng(n)
-    a, v = rng.integers(-9, 9, n).astype(dtypes[0]), rng.integers(-9, 9, min(k, n)).astype(dtypes[1])
+    a, v = rng.integers(-9, 9, n).astype(dtypes[0]), rng.integers(-9, 9, k).astype(dtypes[1])
     run = {"device": place.device(), "budget": place.budget(2_000_000)}
     for fn in (np.convolve, np.correlate):
         for lazy in (cf.open(a), cf.open(a) * 1):
             got, expected = fn(lazy, v, mode), fn(a, v, mode)
             assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
             np.testing.assert_allclose(got.compute(**run), expected, rtol=1e-5)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("n", "k"), [(0, 3), (3, 0)])
+def test_a_line_without_elements_is_not_weighed(n: int, k: int) -> None:
+    for fn in (np.convolve, np.correlate):
+        with pytest.raises(ArgumentError, match=f"of {n} elements and {k} in memory: neither can be empty"):
+            fn(cf.open(np.ones(n)), np.ones(k))
 
 
 @pytest.mark.parametrize("dtype", ["?", "u1", "u8", "f4"])
