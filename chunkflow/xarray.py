@@ -1042,13 +1042,24 @@ def _of_missing(func: Any, by: Sequence[Any], groups: Any, fill: Any, axis: Any)
     listed = groups if isinstance(groups, tuple) else (groups,)
     codes = [np.asarray(keys) for keys in by if not isinstance(keys, chunkflow.Array)]
     lengths = [len(each) for each in listed if hasattr(each, "step")]  # pandas' ranges
-    alike = len({each.shape for each in codes}) == 1
-    if alike and len(codes) == len(by) == len(lengths) and (axis is None or len(np.atleast_1d(axis)) == codes[0].ndim):
-        kept = np.all([each >= 0 for each in codes], axis=0)
-        places = np.ravel_multi_index([each[kept] for each in codes], lengths)
-        if np.bincount(places, minlength=math.prod(lengths)).all():
-            return None
-    return np.nan
+    if not len(codes) == len(by) == len(lengths):
+        return np.nan
+    shape = np.broadcast_shapes(*(each.shape for each in codes))
+    if axis is not None and len(np.atleast_1d(axis)) != len(shape):
+        return np.nan
+    if _along_own_axes(codes):  # each meets all of the others
+        full = all(np.bincount(each[each >= 0], minlength=n).all() for each, n in zip(codes, lengths, strict=True))
+    else:
+        kept = np.all(np.broadcast_arrays(*(each >= 0 for each in codes)), axis=0)
+        places = [each[kept] for each in np.broadcast_arrays(*codes)]
+        full = bool(np.bincount(np.ravel_multi_index(places, lengths), minlength=math.prod(lengths)).all())
+    return None if full else np.nan
+
+
+def _along_own_axes(codes: Sequence[np.ndarray]) -> bool:
+    """Whether no two arrays, of as many axes, have elements along the same one."""
+    used = [axis for each in codes for axis, n in enumerate(each.shape) if n > 1]
+    return len(used) == len(set(used)) and len({each.ndim for each in codes}) == 1
 
 
 # -- Regions -----------------------------------------------------------------------------------------------------------

@@ -884,6 +884,24 @@ def test_integers_stay_integers_in_groups(groups: Any, func: str, dtype: str) ->
     xr.testing.assert_identical(getattr(groups(cf.open(x)), func)().compute(device="cpu"), getattr(groups(x), func)())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bins"),  # of no bools xarray makes True
+    [("i2", [-90, 0, 90]), ("?", [-90, 0, 90]), ("i2", [-90, 0, 50, 90])],
+    ids=["full", "full of bools", "one is empty"],
+)
+@pytest.mark.parametrize("other", ["along time", "everywhere"])
+def test_integers_stay_integers_in_groups_by_two(other: str, dtype: str, bins: Any) -> None:
+    pytest.importorskip("flox")
+    values = (np.arange(40 * 3).reshape(40, 3) % 7).astype(dtype)
+    labels = np.array(list("abcd") * 10)
+    labels = labels if other == "along time" else labels[:, None] * np.ones(3, "i4").astype(object)
+    x = xr.DataArray(
+        values, dims=("t", "lat"), coords={"lat": [-20, 10, 30], "k": (("t", "lat")[: labels.ndim], labels)}
+    )
+    groupers = {"lat": xr.groupers.BinGrouper(bins), "k": xr.groupers.UniqueGrouper()}
+    xr.testing.assert_identical(cf.open(x).groupby(groupers).max().compute(device="cpu"), x.groupby(groupers).max())
+
+
 def test_the_greatest_integer_of_a_group_without_elements_is_nan() -> None:
     pytest.importorskip("flox")
     x = xr.DataArray(np.array([-5, -6], "i4"), dims="t", coords={"k": ("t", [1, 1])})
