@@ -40,6 +40,7 @@ def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:
     listed = list(given) if several else [given]
     for axis in listed:
         if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-            named = "; labelled arrays of xarray have names: import chunkflow.xarray" if isinstance(axes, str) else ""
+            named = "; dim= takes names of xarray's dimensions, once chunkflow.xarray is imported"
+            named = named if isinstance(axis, str) else ""
             raise ArgumentTypeError(f"{name} must be an int or ints, not {axes!r}{named}")
     return [int(axis) for axis in listed]

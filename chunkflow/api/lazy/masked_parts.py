@@ -58,9 +58,9 @@ class Masked(Together):
         return cls(array, Array(SourceNode(mask_of(array))))
 
     def kept(self, data: Any, mask: Any) -> Self:
-        """Others in the place of elements and mask, which is broadcast; the fill value stays if the dtype does."""
-        fill_value = self._fill_value if data.dtype == self._elements.dtype else None
-        return type(self)(data, numpy_functions.broadcast_to(mask, data.shape), fill_value)
+        """Others in the place of elements and mask, which is broadcast; the fill value stays if the dtype has it."""
+        stays = self._fill_value is not None and _has(data.dtype, self._fill_value)
+        return type(self)(data, numpy_functions.broadcast_to(mask, data.shape), self._fill_value if stays else None)
 
     def parts(self) -> tuple[Array, Array]:
         """Elements and mask."""
@@ -153,6 +153,23 @@ def checked_fill(value: Any, dtype: np.dtype) -> np.generic:
     except (TypeError, ValueError, OverflowError) as error:
         raise ArgumentTypeError(f"fill_value={value!r} of elements of {dtype}: {error}") from None
     return found
+
+
+def _has(dtype: np.dtype, value: np.generic) -> bool:
+    """Whether a dtype of numbers has a value, which floats round.
+
+    >>> [_has(np.dtype("f4"), np.float64(value)) for value in (0.1, 1e300)]
+    [True, False]
+    >>> [_has(np.dtype("i2"), np.float64(value)) for value in (7.0, 0.1)]
+    [True, False]
+    """
+    if dtype == value.dtype or dtype.kind not in "iufc" or value.dtype.kind not in "iufc":
+        return bool(dtype == value.dtype)
+    with np.errstate(all="ignore"):
+        cast = np.asarray(value.real if dtype.kind != "c" else value).astype(dtype)
+    if dtype.kind in "iu" or (value.dtype.kind == "c" and dtype.kind == "f"):
+        return bool(cast == value)
+    return bool(np.isfinite(cast) == np.isfinite(value))
 
 
 def opened(kind: type[Masked], value: Any) -> Any:

@@ -95,10 +95,27 @@ def test_what_makes_masked_expressions() -> None:
     as_ma(row.compute(device="cpu"), np.ma.array(np.ones((2, 2)), mask=[[True, False]] * 2))
 
 
-def test_the_fill_value_stays_while_the_dtype_does() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "fill", "expected"),
+    [
+        ("i8", 7.0, 7), ("f4", 0.1, np.float32(0.1)), ("c16", 7.0, 7), ("f8", 7.0, 7),
+        ("i8", 0.5, None), ("u1", -7.0, None), ("f4", 1e300, None), ("?", 7.0, None),
+    ],
+)  # fmt: skip
+def test_the_fill_value_stays_where_the_dtype_has_it(dtype: str, fill: float, expected: Any) -> None:
+    x, mask = np.array([1.0, 2, 3]), np.array([True, False, False])
+    found = cf.masked_array(x, mask, fill_value=fill).astype(dtype)
+    assert found.fill_value.dtype == dtype
+    assert found.fill_value == (cf.masked_array(x.astype(dtype), mask).fill_value if expected is None else expected)
+    assert found.filled().compute(device="cpu")[0] == found.fill_value
+    assert expected is None or found.compute(device="cpu").fill_value == expected
+
+
+def test_the_fill_value_stays_in_results_of_numbers() -> None:
     x = cf.masked_array(np.arange(3), [True, False, False], -1)
     assert x.fill_value == (x * 2)[::-1].fill_value == (x + 1).compute(device="cpu").fill_value == -1
-    assert (x / 2).fill_value == 1e20
+    assert (x / 2).fill_value == np.sqrt(x).fill_value == -1
+    assert (x > 2).fill_value
     np.testing.assert_array_equal(x.filled().compute(device="cpu"), [-1, 1, 2])
     for value in (np.nan, "a", [1, 2]):
         with pytest.raises(errors.ArgumentTypeError, match="fill_value"):
