@@ -42,9 +42,9 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
           write   a new array in host memory: float32 (512, 512, 512), by blocks of (23, 512, 512)
           memory  inputs 88.08 MB + outputs 75.50 MB + workspace 58.72 MB + reserve 4.19 MB = 226.49 MB of 256.00 MB
           traffic reads 536.87 MB, writes 536.87 MB, 1.00 times the arrays; link in 536.87 MB, out 536.87 MB
-          model   0.0258 s, bound by read
+          model   0.027 s, bound by read
           pinned  268.44 MB of host memory
-          note    smaller than the budget allows: by their bytes these take 0.0258 s, and blocks of (26, 512, 512) 0.0257 s and 243.27 MB""",  # noqa: E501
+          note    smaller than the budget allows: by their bytes these take 0.027 s, and blocks of (26, 512, 512) 0.0261 s and 243.27 MB""",  # noqa: E501
     ),
     (
         lambda **how: cf.explain(np.sqrt, "x.zarr", out="y.npy", **KNOWN, **how),
@@ -101,8 +101,8 @@ TEXTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         lambda **how: cf.explain(cf.fft.fftn, X[:256], out="f.zarr", **how),
         {"device": GPU, "budget": "8MB"},
         """\
-        fftn in 3 passes within 7.98 MB, 1.78 s by the model
-          1. axes 2: (256, 512, 512) of float32 -> (256, 512, 512) of complex64 in blocks of (1, 123, 512), 268.44 MB read and 536.87 MB written
+        fftn in 3 passes within 7.98 MB, 1.76 s by the model
+          1. axes 2: (256, 512, 512) of float32 -> (256, 512, 512) of complex64 in blocks of (1, 124, 512), 268.44 MB read and 536.87 MB written
              between: 536.87 MB in a plain file
           2. axes 1: (256, 512, 512) of complex64 -> (256, 512, 512) of complex64 in blocks of (1, 512, 123), 536.87 MB read and 536.87 MB written
              between: 536.87 MB in a plain file

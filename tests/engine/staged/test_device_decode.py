@@ -966,7 +966,8 @@ def test_a_shard_that_is_another_one_since_is_left_to_the_host(change: str, tmp_
 def test_what_the_device_decodes_is_predicted_to_have_slots_besides_those_of_blocks(tmp_path: Path) -> None:
     path = stored(tmp_path / "x.zarr", volume())
     device = DecodingDevice(mode="threaded", poison=True)
-    device.machine = replace(device.machine, depths=(1,))
+    machine = device.machine  # whose stages take about as long as one another, so that more slots would help
+    device.machine = replace(machine, depths=(1,), read=20 * machine.read, upload=20 * machine.upload)
     (run,) = cf.explain(cf.sum, path, device=device, budget="400kB", analyze=True).runs
     assert run.plan.batches
     assert len(run.plan.grid) > 1
