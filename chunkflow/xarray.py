@@ -1047,19 +1047,35 @@ def _of_missing(func: Any, by: Sequence[Any], groups: Any, fill: Any, axis: Any)
     shape = np.broadcast_shapes(*(each.shape for each in codes))
     if axis is not None and len(np.atleast_1d(axis)) != len(shape):
         return np.nan
-    if _along_own_axes(codes):  # each meets all of the others
-        full = all(np.bincount(each[each >= 0], minlength=n).all() for each, n in zip(codes, lengths, strict=True))
-    else:
-        kept = np.all(np.broadcast_arrays(*(each >= 0 for each in codes)), axis=0)
-        places = [each[kept] for each in np.broadcast_arrays(*codes)]
-        full = bool(np.bincount(np.ravel_multi_index(places, lengths), minlength=math.prod(lengths)).all())
-    return None if full else np.nan
+    full = all(np.bincount(each[each >= 0], minlength=n).all() for each, n in zip(codes, lengths, strict=True))
+    return None if full and (_along_own_axes(codes) or _all_meet(codes, lengths)) else np.nan
 
 
 def _along_own_axes(codes: Sequence[np.ndarray]) -> bool:
-    """Whether no two arrays, of as many axes, have elements along the same one."""
+    """Whether no two arrays, of as many axes, have elements along the same one: then each meets all of the others'."""
     used = [axis for each in codes for axis, n in enumerate(each.shape) if n > 1]
     return len(used) == len(set(used)) and len({each.ndim for each in codes}) == 1
+
+
+_PART = 1 << 16
+"""Elements of labels that are looked at together."""
+
+
+def _all_meet(codes: Sequence[np.ndarray], lengths: Sequence[int]) -> bool:
+    """Whether each combination of groups has an element, of arrays that broadcast, a part of which is in memory.
+
+    >>> _all_meet([np.array([[0], [1]]), np.array([[0, 1], [1, 1]])], (2, 2))
+    False
+    >>> _all_meet([np.array([[0], [1]]), np.array([[0, 1], [1, 0]])], (2, 2))
+    True
+    """
+    met = np.zeros(lengths, bool)
+    for part in np.nditer(list(codes), ["external_loop", "buffered", "zerosize_ok"], buffersize=_PART):
+        kept = np.all([each >= 0 for each in part], axis=0)
+        met[tuple(each[kept] for each in part)] = True
+        if met.all():
+            break
+    return bool(met.all())
 
 
 # -- Regions -----------------------------------------------------------------------------------------------------------

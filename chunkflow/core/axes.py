@@ -40,7 +40,8 @@ def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:
     listed = list(given) if several else [given]
     for axis in listed:
         if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-            named = "; dim= takes names of xarray's dimensions, once chunkflow.xarray is imported"
-            named = named if isinstance(axis, str) else ""
-            raise ArgumentTypeError(f"{name} must be an int or ints, not {axes!r}{named}")
+            way = "; dim= takes names of xarray's dimensions, once chunkflow.xarray is imported"
+            raise ArgumentTypeError(
+                f"{name} must be an int or ints, not {axes!r}{way if isinstance(axis, str) else ''}"
+            )
     return [int(axis) for axis in listed]

@@ -2,7 +2,7 @@
 
 The model is a pipeline (read, upload, compute, download, write). With slots for full overlap a run
 takes as long as its busiest stage, plus the time in which the first blocks fill the pipeline and the
-last ones leave it; with a single slot the stages follow one another.
+last ones leave it; with fewer slots, as long as all stages one after another, divided by the slots.
 """
 
 from __future__ import annotations
@@ -148,11 +148,10 @@ def estimate(
     # A slot keeps its block through all stages, but those of a product give no results before the last ones. What is
     # decoded on the device has slots besides.
     slots = max(depth, 2) if unpacking else depth
+    hidden = min(total, overlapped)
+    seconds = hidden if work and slots > 1 else max(hidden, total / slots)
     handed = blocks * (PANEL if work else machine.overhead)
-    best = min(total, overlapped)
-    whole = best if work and slots > 1 else max(best, total / slots)
-    whole, best = whole + handed, best + handed
-    return Estimate(whole, stages, best, handed, coding, finding, finding)
+    return Estimate(seconds + handed, stages, hidden + handed, handed, coding, finding, finding)
 
 
 def written(machine: Machine, traffic: Traffic, lanes: int) -> float:

@@ -22,7 +22,6 @@ from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.lazy.html import described
 from chunkflow.api.lazy.in_place import InPlace
 from chunkflow.api.lazy.numpy_signature import check_no_out
-from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import rearrange, take
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
@@ -333,10 +332,10 @@ class Array(InPlace, Collection):
     __ne__ = _binary(np.not_equal)
 
     def __matmul__(self, other: Any) -> Any:
-        return NotImplemented if _defers(other) else product.matmul(self, numpy_functions.from_list(other))
+        return NotImplemented if _defers(other) else numpy_dispatch.ufunc(np.matmul, "__call__", (self, other), {})
 
     def __rmatmul__(self, other: Any) -> Any:
-        return NotImplemented if _defers(other) else product.matmul(numpy_functions.from_list(other), self)
+        return NotImplemented if _defers(other) else numpy_dispatch.ufunc(np.matmul, "__call__", (other, self), {})
 
     def __getitem__(self, index: Any) -> Array:
         with refused_by(f"an index of an array of shape {self._node.shape}", [index]):

@@ -90,7 +90,7 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             )
         if fn in _PRODUCTS:
             check_taken(_PRODUCTS[fn], f"np.{fn.__name__}", given)
-            with refused_by(f"np.{fn.__name__}"):
+            with refused_by(f"np.{fn.__name__}", inputs):
                 return _PRODUCTS[fn](*map(numpy_functions.from_list, inputs), **given)
         if fn.signature is not None:
             with refused_by(f"np.{fn.__name__}"):
@@ -129,10 +129,10 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     name, ours = name_of(fn), FUNCTIONS[fn]
     places, named = bound(fn, name, args, kwargs)
     check_taken(ours, name, named)
-    if fn in _OF_TWO:
-        places[:2] = map(numpy_functions.from_list, places[:2])
-        named = {key: numpy_functions.from_list(value) if key == "y" else value for key, value in named.items()}
     with refused_by(name, (*args, *kwargs.values())):
+        if fn in _OF_TWO:
+            places[:2] = map(numpy_functions.from_list, places[:2])
+            named = {key: numpy_functions.from_list(value) if key == "y" else value for key, value in named.items()}
         return ours(*places, **named)
 
 

@@ -162,7 +162,7 @@ def _by_count(back: bool) -> Handler:
 
 
 def _chosen(ours: Function, places: list[Any], named: dict[str, Any]) -> Any:
-    """Of times, or of other branches where times are not 0, as all of them are that are the condition."""
+    """As `numpy.where`, of branches that are times, or of a condition that is: one holds where its count is not 0."""
     branches = places[1:]
     if len(branches) == 2 and any(has_times(each) or is_time(each) for each in branches):
         return _alike(1, 2)(ours, places, named)

@@ -122,6 +122,7 @@ def test_the_end_of_an_iterator_is_an_error_of_its_own(last: float) -> None:
         (lambda: cf.map(lambda block: block.tolist(), np.ones(3), **CPU), r"numpy\.asarray\(value\) makes one"),
         (lambda: cf.map(lambda block: np.ma.array(block, mask=True), np.ones(3), **CPU), r"return its filled\(value\)"),
         (lambda: cf.map(lambda block: cf.open(block), np.ones(3), **CPU), r"return its compute\(\)"),
+        (lambda: cf.sum(np.ones((3, 3)), axis=("time", "y")), r"not \('time', 'y'\); dim= takes names of xarray's"),
         (lambda: cf.sum(np.ones(3), axis=cf.open(np.array(0))), "axis must be an int or ints, not <chunkflow.Array"),
         (
             lambda: cf.map_overlap(np.add, np.ones((3, 4)), np.ones(4), depth={1: 1}, **CPU),

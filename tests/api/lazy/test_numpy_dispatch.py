@@ -368,6 +368,10 @@ def test_what_is_no_array_of_numpys_may_stand_on_the_left_of_a_product() -> None
         np.testing.assert_array_equal(product(cf.open(x)).compute(device="cpu"), product(x))
     with pytest.raises(ArgumentTypeError, match="type list is not an array"):
         cf.open(x) @ [cf.open(y[:, 0])]
+    with pytest.raises(ArgumentTypeError, match="would lose its mask"):
+        cf.open(x) @ ([np.ma.array([1.0, 2], mask=[False, True])] * 3)
+    with pytest.raises(ArgumentError, match="rows are of different lengths"):
+        cf.open(x) @ [[1], [1, 2], [3]]
 
 
 def test_rows_are_iterated_over() -> None:
