@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 from chunkflow.core.grid import ONE_BY_ONE, Interleave, Shape
 from chunkflow.planner.codec_threads import LATENCY, Coding, best_coding
 from chunkflow.planner.cost import estimate
@@ -48,6 +50,8 @@ def plan_of(
         load.unpacking,
         candidate.rows,
         ring.readers,
+        halo=candidate.op.has_halo,
+        chunks=math.ceil(load.chunks),
     )
     return Plan(
         op=candidate.op,

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import chunkflow as cf
+from chunkflow.core.machine import Machine
 from chunkflow.engine.transfer import Loaded
-from chunkflow.planner.cost import estimate
+from chunkflow.planner.cost import Traffic, estimate
 from chunkflow.planner.plan import Plan
 
 
@@ -63,3 +64,23 @@ def test_filling_halos_is_seen_as_reading(tmp_path: Path) -> None:
     read = [nbytes for stage, nbytes in spans if stage == "read"]
     assert len([nbytes for nbytes in read if not nbytes]) == 8 + 7  # beyond the edges, and from the block before
     assert sum(read) == 64 * 32 * 32 * 4  # nothing is read twice
+
+
+STAGED = Machine(read=1e9, upload=1e12, compute=1e12, download=1e12, write=1e12, overhead=1e-3, threads=4, decode=4e9)
+
+
+def test_a_block_with_a_halo_is_handed_out_as_two() -> None:
+    traffic = Traffic(8_000_000, 8_000_000, 8_000_000, 8_000_000, 8_000_000)
+    bare, halo = (estimate(STAGED, traffic, 8, 3, halo=halo) for halo in (False, True))
+    assert (bare.handed, halo.handed) == (8e-3, 16e-3)
+    assert halo.seconds - bare.seconds == pytest.approx(8e-3)
+
+
+@pytest.mark.parametrize(("chunks", "rounds"), [(1, 1), (4, 1), (5, 2), (9, 3)])
+def test_threads_decode_chunks_in_rounds(chunks: int, rounds: int) -> None:
+    each = 4_000_000
+    traffic = Traffic(0, 0, 0, 0, 0, decode=chunks * each)
+    share = min(chunks, STAGED.threads) / STAGED.threads
+    found = estimate(STAGED, traffic, 1, 3, decoders=share, chunks=chunks)
+    a_thread = STAGED.decode / STAGED.threads
+    assert found.stages["read"] == pytest.approx(rounds * each / a_thread)

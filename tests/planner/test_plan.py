@@ -494,9 +494,9 @@ def test_slots_for_full_overlap_are_kept_where_there_is_room() -> None:
 def test_a_terabyte_is_planned_in_few_trials(chunks: Shape | None, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any, **how: Any) -> Any:
         tried.append(args)
-        return estimate(*args)
+        return estimate(*args, **how)
 
     monkeypatch.setattr(candidate, "estimate", counted)
     x = spec((1 << 18, 1024, 1024), chunks=chunks)
@@ -927,7 +927,7 @@ def test_a_function_with_temporaries_leaves_room_where_that_costs_little() -> No
     x = spec((808, 808, 808), storage=IN_MEMORY)
     for op, budget in itertools.product((halo(x.shape), elementwise(x.shape)), (500_000_000, 1_000_000_000)):
         plan = make_plan(op, [x], [x], GPU, budget, workspace=12.0)
-        assert 0.6 * budget < plan.memory.total <= 0.9 * budget
+        assert 0.6 * budget < plan.memory.total <= 0.95 * budget
 
 
 def test_what_a_fold_keeps_has_places_of_its_own() -> None:

@@ -173,7 +173,7 @@ class Pacing:
         whole = steps * math.prod(plan.op.operands[0].shape(plan.block))
         seconds = plan.estimate.stages["compute"] * self.stepping.work(plan.block, steps) / max(whole, 1)
         traffic = replace(plan.traffic, compute=int(seconds * self.machine.compute))
-        expected = estimate(self.machine, traffic, len(plan.grid), plan.depth)
+        expected = estimate(self.machine, traffic, len(plan.grid), plan.depth, halo=plan.op.has_halo)
         self.known[key] = replace(plan, machine=self.machine, traffic=traffic, estimate=expected)
         return self.known[key]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import AbstractContextManager
+from collections import deque
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chunkflow.engine.observe import chrome_trace, page, picture
 from chunkflow.engine.observe.busy import Busy
@@ -19,6 +20,21 @@ from chunkflow.errors import ArgumentError, ChunkflowError
 
 _NOTES_KEPT = 32
 RUNS_KEPT = 256
+
+WAITING = 4096
+"""Spans that wait to be added up. Threads that did so at once, piece by piece, would keep each other waiting."""
+
+
+class _Span(NamedTuple):
+    stage: Stage
+    start: float
+    stop: float
+    nbytes: int
+    block: int | None
+    lane: int | None
+    thread: int
+    run: int
+    watched: WatchedRun | None
 
 
 class Profile(Observer):
@@ -60,7 +76,8 @@ class Profile(Observer):
         self._seconds = 0.0
         self._peak = self._planned = self._budget = 0
         self._notes: dict[str, None] = {}  # an ordered set
-        self.timeline = Timeline()
+        self._timeline = Timeline()
+        self._waiting: deque[_Span] = deque()  # its methods are atomic
         self._passes: list[WatchedRun] = []
         self._scope: AbstractContextManager[None] | None = None
 
@@ -93,18 +110,29 @@ class Profile(Observer):
     def span(
         self, stage: Stage, start: float, stop: float, nbytes: int, block: int | None = None, lane: int | None = None
     ) -> None:
-        with self._lock:
-            if self._passes and self._runs <= RUNS_KEPT:
-                self._passes[-1].add(stage, start, stop, nbytes)
-            self.timeline.add(stage, start, stop, nbytes, block=block, lane=lane, run=self._runs - 1)
-            if stage not in self._busy:
-                self._busy[stage], self._nbytes[stage] = Busy(), 0
-            self._busy[stage].add(start, stop)
-            self._nbytes[stage] += nbytes
+        watched = self._passes[-1] if self._passes and self._runs <= RUNS_KEPT else None
+        thread = threading.get_ident()
+        self._waiting.append(_Span(stage, start, stop, nbytes, block, lane, thread, self._runs - 1, watched))
+        if len(self._waiting) >= WAITING:
+            with self._lock:
+                self._add_up()
+
+    def _add_up(self) -> None:
+        """Add up the spans that wait, under the lock."""
+        with suppress(IndexError):
+            while True:
+                stage, start, stop, nbytes, block, lane, thread, run, watched = self._waiting.popleft()
+                if watched is not None:
+                    watched.add(stage, start, stop, nbytes)
+                self._timeline.add(stage, start, stop, nbytes, block=block, lane=lane, thread=thread, run=run)
+                if stage not in self._busy:
+                    self._busy[stage], self._nbytes[stage] = Busy(), 0
+                self._busy[stage].add(start, stop)
+                self._nbytes[stage] += nbytes
 
     def held(self, nbytes: int) -> None:
         with self._lock:
-            self.timeline.hold(time.perf_counter(), nbytes)
+            self._timeline.hold(time.perf_counter(), nbytes)
 
     def noted(self, text: str) -> None:
         with self._lock:
@@ -114,6 +142,7 @@ class Profile(Observer):
     def finished(self, error: BaseException | None, peak: int) -> None:
         now = time.perf_counter()
         with self._lock:
+            self._add_up()
             self._open -= 1
             self._peak = max(self._peak, peak)
             under_way = [one for one in self._passes if one.stop is None]
@@ -126,6 +155,7 @@ class Profile(Observer):
     def report(self) -> Report:
         """Figures up to now."""
         with self._lock:
+            self._add_up()
             under_way = time.perf_counter() - self._since if self._open else 0.0
             return Report(
                 stages=tuple(
@@ -143,9 +173,17 @@ class Profile(Observer):
             )
 
     @property
+    def timeline(self) -> Timeline:
+        """What happened when, up to now; `trace` and `html` write it, and `plot` draws it."""
+        with self._lock:
+            self._add_up()
+        return self._timeline
+
+    @property
     def passes(self) -> tuple[WatchedRun, ...]:
         """The first 256 runs: their plans, and when they began and ended."""
         with self._lock:
+            self._add_up()
             return tuple([replace(one) for one in self._passes])
 
     def trace(self, path: str | Path) -> None:

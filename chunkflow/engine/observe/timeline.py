@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -59,13 +58,22 @@ class Timeline:
         """Spans that came when there were enough."""
 
     def add(
-        self, stage: Stage, start: float, stop: float, nbytes: int, *, block: int | None, lane: int | None, run: int
+        self,
+        stage: Stage,
+        start: float,
+        stop: float,
+        nbytes: int,
+        *,
+        block: int | None,
+        lane: int | None,
+        run: int,
+        thread: int = 0,
     ) -> None:
-        """Keep a span; without a `lane` it is the calling thread's."""
+        """Keep a span; without a `lane` it is the thread's of this identifier."""
         if len(self) >= self._most:
             self.dropped += 1
             return
-        who = f"thread {threading.get_ident()}" if lane is None else f"lane {lane}"
+        who = f"thread {thread}" if lane is None else f"lane {lane}"
         row = self._rows.setdefault((stage, who), len(self._rows))
         number = -1 if block is None else block
         self._spans.extend((STAGES.index(stage), row, start, stop, nbytes, run, number))

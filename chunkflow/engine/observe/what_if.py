@@ -34,6 +34,9 @@ CHUNK = 1 << 20
 NEW = 32 << 20
 """Bytes of memory from which on the allocator gives it back to the system, and takes it anew each time."""
 
+THREAD = 200e-6
+"""Seconds that a thread of a ring needs Python's lock to begin, and half of that to end: one after the other."""
+
 STARTING = 8e-3
 """Seconds that a run on a device of its own takes at most before its first stage and after its last one, if it makes no
 file. What it took longer was for its buffers, which other plans may not have."""
@@ -135,7 +138,7 @@ def _seconds(run: Seen, other: Plan) -> float:
         return _by_stages(run, other)
     around = _around(run)
     if plan.traffic.decode and run.bound_by == "read":
-        return around + _by_overlapping_stages(run, other)
+        return around + _threads_of_ring(other) + _by_overlapping_stages(run, other)
     known, then, lasts = plan.estimate.seconds, other.estimate.seconds, run.seconds - around
     waiting = min(max(lasts - known, 0.0), WAITING * len(plan.grid))
     per_block = waiting / len(plan.grid)
@@ -146,6 +149,14 @@ def _around(run: Seen) -> float:
     """Seconds before the first stage and after the last one of any plan on a device of its own."""
     files = any(not spec.storage.in_memory for spec in run.plan.outputs)
     return min(run.around if files else min(run.around, STARTING), run.seconds / 2)
+
+
+def _threads_of_ring(plan: Plan) -> float:
+    """Seconds that threads miss until the last one has begun, on average, and that it takes until all have ended.
+
+    The run that was seen took as long for that, but beside much longer decoding.
+    """
+    return THREAD * (plan.ring_in.threads - 1) if plan.ring_in is not None else 0.0
 
 
 def _by_overlapping_stages(run: Seen, other: Plan) -> float:

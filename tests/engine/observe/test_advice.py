@@ -295,6 +295,16 @@ def test_chunks_that_cost_nothing_to_decode_are_thought_of(tmp_path: Path) -> No
     assert better.seconds < 0.9 * advice.seconds
 
 
+def test_threads_of_a_ring_begin_and_end_one_by_one() -> None:
+    coded = {"chunks": (64, 64, 64), "storage": Storage(codec="gzip", separate=True, copies=0.0)}
+    slow, quick = plan(staged=True, **coded), plan(staged=True)
+    assert quick.ring_in is not None
+    run = seen(slow, {"read": 4.0, "upload": 0.1, "compute": 0.1, "write": 0.1, "download": 0.1})
+    overlapping = what_if._by_overlapping_stages(run, quick)
+    threads = what_if.THREAD * (quick.ring_in.threads - 1)
+    assert what_if._seconds(run, quick) == pytest.approx(what_if._around(run) + overlapping + threads)
+
+
 def test_chunks_of_hdf5_that_are_unencoded_are_not_to_be_stored_so(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("plain", data=np.ones((64, 128, 128), "f4"), chunks=(16, 128, 128))

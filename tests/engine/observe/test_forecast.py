@@ -266,7 +266,7 @@ def test_a_slow_function_is_known_in_any_budget(budget: str, tmp_path: Path, mon
 def test_a_slow_function_is_known_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     monkeypatch.setattr(rehearsal, "time", SimpleNamespace(perf_counter=lambda: slow.now))
-    plan = cf.explain(cf.map, slow, np.ones((4096, 4096), "f4"), device="cuda", budget="100MB")
+    plan = cf.explain(cf.map, slow, np.ones((4096, 4096), "f4"), device="cuda", budget="1GB")
     assert plan.predicted == pytest.approx(4096 * 4096 * 1e-6, rel=0.1)
 
 

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import chunkflow as cf
 from chunkflow.cluster.reports import joined
 from chunkflow.core.units import format_bytes
 from chunkflow.engine import trace
+from chunkflow.engine.observe import profile as profile_module
 from chunkflow.engine.observe.busy import Busy
 from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.observe.report import Report, StageReport
@@ -253,3 +255,36 @@ def test_elements_and_chunks_that_are_read_again_are_noted_apart(tmp_path: Path)
     assert run.plan.whole is not None
     larger = cf.explain(cf.map_overlap, _gradient, path, depth=(0, 1, 0, 0), budget=run.plan.whole, device="cpu")
     assert larger.bytes_in < run.plan.bytes_in
+
+
+def test_spans_of_many_threads_are_all_counted_in_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_module, "WAITING", 64)  # then threads add up one another's
+    profile, number, each = cf.Profile(), 6, 500
+    profile.started(None)
+    together = threading.Barrier(number)
+
+    def report() -> None:
+        together.wait()  # else the identifier of one that has ended may be the next one's
+        for i in range(each):
+            profile.span("read", float(i), i + 0.5, 10)
+        together.wait()
+
+    threads = [threading.Thread(target=report) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (stage,) = profile.report.stages
+    assert (stage.nbytes, stage.seconds) == (number * each * 10, each / 2)
+    assert len(profile.timeline.rows) == number
+    assert Counter(span.row for span in profile.timeline) == dict.fromkeys(range(number), each)
+
+
+def test_what_is_under_way_can_be_seen() -> None:
+    profile = cf.Profile()
+    profile.started(None)
+    profile.span("read", 1.0, 3.0, 10)
+    assert [stage.nbytes for stage in profile.report.stages] == [10]
+    profile.span("read", 3.0, 4.0, 5)
+    assert len(profile.timeline) == 2
+    assert [stage.seconds for stage in profile.report.stages] == [3.0]
