@@ -10,11 +10,13 @@ import numpy as np
 from chunkflow.api import scan
 from chunkflow.api.lazy import numpy_functions
 from chunkflow.api.reductions import sums
+from chunkflow.api.reductions.request import check_mask, is_mask
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.units import as_dtype
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.create import filled, integers
 from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.nodes import Lazy
 from chunkflow.kernels.twins import suited
 
 ASSOCIATIVE = frozenset(
@@ -40,7 +42,9 @@ def reduced(
     found_dtype = fn.resolve_dtypes((given, given, None))[-1]
     start = fn.identity if initial is None else initial
     neutral = None if start is None else np.asarray(start).astype(found_dtype)[()]
-    if where is not True:
+    if is_mask(where):
+        where = where if isinstance(where, Lazy) else np.asarray(where)
+        check_mask(where, x.shape)
         if neutral is None:
             raise ArgumentError("with where= the first element is not known: give initial=")
         # What has no identity gives the same however often it meets `initial`.

@@ -26,6 +26,7 @@ from chunkflow.api.lazy import (
 from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, lstsq, product
+from chunkflow.api.operation import check_int
 from chunkflow.api.rearrange import along, join, masks, rearrange
 from chunkflow.api.rearrange import take as places
 from chunkflow.api.reductions import extremes, nan, sums
@@ -34,7 +35,7 @@ from chunkflow.api.stencil import gradient, windows
 from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of
-from chunkflow.stores.checks import check_unmasked
+from chunkflow.stores.checks import check_unmasked, numeric_dtype
 
 Function = Callable[..., Any]
 
@@ -92,6 +93,8 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             check_taken(_PRODUCTS[fn], f"np.{fn.__name__}", given)
             with refused_by(f"np.{fn.__name__}", inputs):
                 return _PRODUCTS[fn](*map(numpy_functions.from_list, inputs), **given)
+        if "dtype" in given:
+            numeric_dtype(given["dtype"], "the result")
         if fn.signature is not None:
             with refused_by(f"np.{fn.__name__}"):
                 return gufunc.generalized(fn, inputs, given)
@@ -115,6 +118,8 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
         )
     check_taken(table[fn], f"np.{fn.__name__}.{method}", given)
     with refused_by(f"np.{fn.__name__}.{method}"):
+        if method == "accumulate":  # there is no order of several axes
+            check_int("axis", given.get("axis", 0))
         return table[fn](inputs[0], **{"axis": 0, **given})
 
 

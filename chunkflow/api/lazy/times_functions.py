@@ -20,6 +20,7 @@ from chunkflow.api.lazy.times_parts import Times, counts_in, has_times, operand,
 from chunkflow.api.lazy.times_rules import OF_A_RUN, first_times, only, refusal, takes
 from chunkflow.api.lazy.times_ufuncs import key, unkey
 from chunkflow.api.lazy.times_units import is_nat
+from chunkflow.api.operation import check_int
 from chunkflow.api.reductions import extremes, sums
 from chunkflow.api.reductions.exact_means import mean_of_counts
 from chunkflow.api.statistics import group_reduce, histogram, quantile, unique
@@ -547,6 +548,8 @@ _REDUCE: dict[Any, Function] = {
 def reduced(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a ufunc's method gives of times."""
     table: dict[Any, Any] = {"reduce": _REDUCE, "accumulate": {np.add: np.cumsum}}.get(method, {})
+    if method == "accumulate":  # there is no order of several axes
+        check_int("axis", kwargs.get("axis", 0))
     if method == "accumulate" and fn in _REDUCE and fn is not np.add:
         handler = _by_key(back=True) if fn in (np.maximum, np.fmin) else _by_count(back=True)
         return handler(fn.accumulate, list(inputs), {"axis": 0, **kwargs})

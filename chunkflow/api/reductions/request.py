@@ -135,8 +135,8 @@ def is_mask(where: Any) -> bool:
     return where is not True and not (isinstance(where, np.bool_) and bool(where))
 
 
-def check_mask(mask: ArraySpec, shape: Shape) -> None:
-    """Refuse a mask that is not of bools, or does not broadcast to the array."""
+def check_mask(mask: Any, shape: Shape) -> None:
+    """Refuse a mask, an array or what is known of one, that is not of bools, or does not broadcast to the array."""
     if mask.dtype.kind != "b":
         raise ArgumentTypeError(f"where= is of {mask.dtype}, and a mask is of bools: give mask != 0, say")
     check_stretch("where", mask.shape, shape)

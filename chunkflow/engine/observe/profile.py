@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,22 +113,23 @@ class Profile(Observer):
         watched = self._passes[-1] if self._passes and self._runs <= RUNS_KEPT else None
         thread = threading.get_ident()
         self._waiting.append(_Span(stage, start, stop, nbytes, block, lane, thread, self._runs - 1, watched))
-        if len(self._waiting) >= WAITING:
-            with self._lock:
+        if len(self._waiting) >= WAITING and self._lock.acquire(blocking=False):  # else somebody is at it
+            try:
                 self._add_up()
+            finally:
+                self._lock.release()
 
     def _add_up(self) -> None:
         """Add up the spans that wait, under the lock."""
-        with suppress(IndexError):
-            while True:
-                stage, start, stop, nbytes, block, lane, thread, run, watched = self._waiting.popleft()
-                if watched is not None:
-                    watched.add(stage, start, stop, nbytes)
-                self._timeline.add(stage, start, stop, nbytes, block=block, lane=lane, thread=thread, run=run)
-                if stage not in self._busy:
-                    self._busy[stage], self._nbytes[stage] = Busy(), 0
-                self._busy[stage].add(start, stop)
-                self._nbytes[stage] += nbytes
+        for _ in range(len(self._waiting)):
+            stage, start, stop, nbytes, block, lane, thread, run, watched = self._waiting.popleft()
+            if watched is not None:
+                watched.add(stage, start, stop, nbytes)
+            self._timeline.add(stage, start, stop, nbytes, block=block, lane=lane, thread=thread, run=run)
+            if stage not in self._busy:
+                self._busy[stage], self._nbytes[stage] = Busy(), 0
+            self._busy[stage].add(start, stop)
+            self._nbytes[stage] += nbytes
 
     def held(self, nbytes: int) -> None:
         with self._lock:

@@ -341,3 +341,41 @@ def test_polyfit_says_what_does_not_suit_it() -> None:
         np.polyfit(np.arange(3), x[:, 0, 0], 1)
     slope = np.polyfit(np.arange(4), x.reshape(4, -1), 1).reshape(2, 2, 3)
     np.testing.assert_allclose(slope.compute(device="cpu")[1], 1)
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.bitwise_and, np.bitwise_or, np.gcd, np.fmax, np.subtract, np.maximum])
+@pytest.mark.parametrize("shape", [(3, 6), (5,)])
+def test_a_mask_of_another_shape_is_refused_by_each_reduce(ufunc: np.ufunc, shape: tuple[int, ...]) -> None:
+    x, mask = cf.open(np.arange(1, 7, dtype="u1")), np.ones(shape, bool)
+    with pytest.raises(ArgumentError, match="where= of shape"):
+        ufunc.reduce(x, where=mask, initial=1)
+    with pytest.raises(ArgumentTypeError, match="a mask is of bools"):
+        ufunc.reduce(x, where=np.ones(6, "i4"), initial=1)
+
+
+@pytest.mark.parametrize("ufunc", [np.bitwise_or, np.gcd, np.lcm, np.fmax])
+@pytest.mark.parametrize("mask", [[True, False] * 3, True, False, np.True_])
+def test_masks_of_each_reduce_may_be_lists_and_bools(ufunc: np.ufunc, mask: Any) -> None:
+    x = np.arange(1, 7, dtype="u1")
+    expected = ufunc.reduce(x, where=np.asarray(mask), initial=2)
+    assert np.asarray(ufunc.reduce(cf.open(x), where=mask, initial=2)) == expected
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i2", "m8[s]"])
+@pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.subtract, np.maximum, np.gcd])
+@pytest.mark.parametrize("axis", [None, (0, 1)])
+def test_no_accumulate_runs_along_several_axes(ufunc: np.ufunc, dtype: str, axis: Any) -> None:
+    if dtype != "i2" and ufunc is np.gcd:
+        pytest.skip("gcd is of integers")
+    if dtype == "m8[s]" and ufunc not in (np.add, np.maximum):
+        pytest.skip("times have no such accumulate")
+    x = cf.open(np.ones((3, 4)).astype(dtype))
+    with pytest.raises(ArgumentTypeError, match="axis must be an int"):
+        ufunc.accumulate(x, axis=axis)
+
+
+def test_objects_are_refused_before_anything_is_computed() -> None:
+    x = cf.open(np.arange(6, dtype="u1"))
+    for ufunc in (np.divide, np.floor_divide, np.add):
+        with pytest.raises(ArgumentTypeError, match="dtype object"):
+            ufunc(x, cf.open(np.zeros(6, "u1")), dtype=object)
