@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -30,6 +29,7 @@ from chunkflow.stores import checksums
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import StridedFootprint
 from chunkflow.stores.identity import Guard, Identity, go_on
+from chunkflow.stores.memory import ArraySource, digest_of
 from chunkflow.stores.protocol import Sink, Source, Target, gaps_of, guards_of, leaves
 from chunkflow.stores.publication import settle
 from chunkflow.stores.publication.claim import claim_path
@@ -135,7 +135,7 @@ def identity(source: Source) -> str:
     """
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
-    parts = [_known_of(leaf) for leaf in leaves([source])] if view is None else [_digest(view)]
+    parts = [_known_of(leaf) for leaf in leaves([source])] if view is None else [digest_of(view)]
     missing = "error" if any(gaps.refuses for _, gaps in gaps_of([source])) else "filled"
     said = {"array": f"{spec.shape}, {spec.dtype.str}", "parts": parts, "missing": missing}
     return json.dumps(said | ({} if view is not None else {"how": digest(_how(source))}))
@@ -146,15 +146,8 @@ def _how(source: Any) -> Any:
     own, parts = getattr(source, "how", None), getattr(source, "parts", None)
     if parts is not None:
         return type(source).__qualname__, own, [_how(part) for part in parts]
-    place = None if source.spec.storage.in_memory else source.footprint
+    place = None if isinstance(source, ArraySource) else source.footprint  # its elements are known, wherever they lie
     return own, place.layout if isinstance(place, StridedFootprint) else None  # a part of a mapped file, perhaps
-
-
-def _digest(view: np.ndarray) -> str:
-    sha = hashlib.sha256(f"{view.shape} {view.dtype.str}".encode())
-    flat = view.reshape(-1) if view.flags.c_contiguous else np.ascontiguousarray(view).reshape(-1)
-    sha.update(flat.view(np.uint8).data)
-    return sha.hexdigest()
 
 
 def _known_of(leaf: Any) -> Any:
@@ -166,7 +159,7 @@ def _known_of(leaf: Any) -> Any:
         return digest
     view = leaf.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
     if view is not None:
-        return _digest(view)
+        return digest_of(view)
     raise UnsupportedError(
         f"resume= cannot tell whether {spec.name} has the same elements at a later call: use arrays in memory, in "
         "local files, or on servers that list objects with their ETags or times"

@@ -72,15 +72,15 @@ def rings(candidate: Candidate, upload: int) -> Rings:
         return Rings(load, store)  # threads share what they read
     at_once = [1 if i in candidate.kept else _at_once(each, candidate.depth) for i, each in enumerate(staged_in)]
     readers = min(load.threads, sum(at_once))
-    return Rings(load, store, _rate_of(readers / threads_in), readers / machine.threads)
+    return Rings(load, store, rate_of(readers / threads_in), readers / machine.threads)
 
 
-def _rate_of(share: float) -> float:
+def rate_of(share: float) -> float:
     """Share of the rate at which a share of the threads reads: that of all was measured, and a few have less of it.
 
     Seen: two threads of six read 11 GB/s where all of them read 36.
 
-    >>> _rate_of(1.0), round(_rate_of(1 / 3), 2)
+    >>> rate_of(1.0), round(rate_of(1 / 3), 2)
     (1.0, 0.26)
     """
     return share * (2 + share) / 3

@@ -30,7 +30,7 @@ class TimesError(ArgumentTypeError):
 
 
 def numeric_dtype(dtype: Any, name: str) -> np.dtype:
-    """`dtype` in native byte order.
+    """`dtype` in native byte order; of the integers that C has two names for, the usual one.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
             f"{_as_numbers(found)}"
         )
     native: np.dtype = found.newbyteorder("=")
-    return native
+    return np.dtype(native.str) if native.char in "qQ" else native  # zarr does not take C's long long for int64
 
 
 is_dask_array = instance_of("dask.array", "Array")

@@ -14,7 +14,7 @@ from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.spelling import spelt_class
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.stores.codecs.named import listed, named
+from chunkflow.stores.codecs.named import listed, named, numbered
 from chunkflow.stores.paths import hdf5_named
 
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -197,7 +197,10 @@ class NewArray:
     def __str__(self) -> str:
         """What is said, equal in another process for the same."""
         coded = ("compressors", "filters")
-        said = {k: tuple(map(named, listed(v))) if k in coded else v for k, v in self.said.items()}
+        said = {
+            option: tuple([numbered(codec) or named(codec) for codec in listed(value)]) if option in coded else value
+            for option, value in self.said.items()
+        }
         return ", ".join(f"{option}={value!r}" for option, value in said.items())
 
     def with_labels(self, labels: StoredLabels) -> NewArray:

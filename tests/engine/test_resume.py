@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -279,13 +279,36 @@ def test_arrays_at_urls_are_known_by_their_objects(folder: Path, out: str) -> No
     assert rest.calls < 60 - 10  # what was in slots is computed again, and how much that is, threads decide
 
 
-def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:
+def _unaligned(array: np.ndarray) -> np.ndarray:
+    found = np.ndarray(array.shape, array.dtype, bytearray(array.nbytes + 1), 1)
+    found[...] = array
+    return found
+
+
+MEMORY = [np.copy, np.asfortranarray, lambda x: x[::-1].copy()[::-1], lambda x: x.astype(">f4"), _unaligned]
+"""Arrays in memory; the last two are read, as files are, since functions get native and aligned blocks."""
+
+
+@pytest.mark.parametrize("laid_out", MEMORY)
+def test_arrays_in_memory_are_known_by_their_elements(laid_out: Callable[[Any], np.ndarray], folder: Path) -> None:
     call: dict[str, Any] = {"out": folder / "o.npy", "resume": True, "name": "negative", **CPU}
     with pytest.raises(StoppedError):
-        cf.map(Stopping(30), X.copy(), **call)
+        cf.map(Stopping(30), laid_out(X), **call)
     with pytest.raises(ResumeError, match="array 0"):
-        cf.map(Stopping(), X + 1, **call)
-    np.testing.assert_array_equal(cf.map(Stopping(), X.copy(), **call), X)
+        cf.map(Stopping(), laid_out(X + 1), **call)
+    np.testing.assert_array_equal(cf.map(Stopping(), laid_out(X), **call), X)
+
+
+@pytest.mark.parametrize(
+    "filters", [{"compression": "gzip", "shuffle": True}, {"compression": "lzf"}, {"fletcher32": True}]
+)
+def test_filters_of_a_dataset_are_those_of_its_copy(filters: dict[str, Any], folder: Path) -> None:
+    with h5py.File(folder / "s.h5", "w") as file:
+        file.create_dataset("x", data=X, chunks=X.shape, **filters)
+    cf.copy(folder / "s.h5:/x", folder / "o.h5:/y", resume=True, device="cpu").file.close()
+    with h5py.File(folder / "o.h5") as file:
+        np.testing.assert_array_equal(file["y"], X)
+        assert {key: getattr(file["y"], key) for key in filters} == filters
 
 
 def test_functions_are_known_by_their_code_and_what_it_uses(folder: Path) -> None:

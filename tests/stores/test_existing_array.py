@@ -426,6 +426,16 @@ def test_a_dataset_of_hdf5_may_be_added_to_itself(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="overlaps the input"):  # HDF5 moves the chunk that the end cuts
             cf.map(np.negative, file["u"], out=cf.ExistingArray(file["u"], append=0), **CPU)
     path = f"{tmp_path}/x.h5:/u"
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        kept = file["u"]  # by itself it keeps the file open
+        del file
+        with pytest.raises(ArgumentError, match="overlaps the input"):
+            cf.map(np.negative, path, out=cf.ExistingArray(path, append=0), **CPU)
+        assert len(kept) == len(X)
+    held = h5py.File(tmp_path / "x.h5", "r+")["u"]
+    with pytest.raises(ArgumentError, match="overlaps the input"):
+        cf.map(np.negative, path, out=cf.ExistingArray(path, append=0), **CPU)
+    held.file.close()
     cf.map(np.negative, path, out=cf.ExistingArray(path, append=0), **CPU).file.close()
     with h5py.File(tmp_path / "x.h5") as file:
         np.testing.assert_array_equal(file["u"], np.concatenate([X, -X]))

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
+import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, HostMemoryError
 from chunkflow.stores import Source, Target, open_source, open_target
@@ -133,3 +135,14 @@ def test_reading_converts_bytes_not_values() -> None:
     out = np.empty(4, "f4")
     open_source(array).read(whole((4,)), out)
     np.testing.assert_array_equal(out, array)
+
+
+@pytest.mark.parametrize("code", ["q", "Q", "l", "L"])
+def test_integers_that_c_has_two_names_for_are_stored(code: str, tmp_path: Path) -> None:
+    """NumPy tells C's long long from its long of equal size. zarr takes one of them."""
+    x = np.arange(10).astype(code)
+    for out in (cf.NewArray(tmp_path / "x.zarr"), cf.NewArray(tmp_path / "x2.zarr", zarr_format=2)):
+        cf.copy(x, out, device="cpu")
+        np.testing.assert_array_equal(zarr.open_array(out.path), x)
+    cf.map(lambda block: block.astype(code), np.arange(10), out=tmp_path / "m.zarr", device="cpu")
+    assert zarr.open_array(tmp_path / "m.zarr").dtype == x.dtype

@@ -40,6 +40,9 @@ class _Span(NamedTuple):
 class Profile(Observer):
     """Measures where the time of all runs inside a ``with`` block goes.
 
+    Threads that the block starts count if they have its context: ``threading.Thread(target=copy_context().run,
+    args=(work,))``, with `contextvars.copy_context`.
+
     May be entered again: its figures then add up, as those of `cProfile.Profile` do. The report may
     be asked for at any time, also while a run is under way.
 

@@ -71,6 +71,17 @@ def named(given: Any) -> NamedCodec:
     )
 
 
+def numbered(given: Any) -> tuple[int, tuple[int, ...]] | None:
+    """A filter of HDF5 by its number, and its settings, in h5py's words, as hdf5plugin has them; None of other codecs.
+
+    >>> numbered({"compression": 1, "compression_opts": (4,)}), numbered("gzip")
+    ((1, (4,)), None)
+    """
+    if isinstance(given, Mapping) and isinstance(given.get("compression"), int):
+        return given["compression"], tuple(given.get("compression_opts") or ())
+    return None
+
+
 def listed(given: Any) -> tuple[Any, ...]:
     """One codec or several, as several; none for None.
 

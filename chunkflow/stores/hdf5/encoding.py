@@ -11,7 +11,7 @@ import numpy as np
 from h5py import h5z
 
 from chunkflow.errors import ArgumentError
-from chunkflow.stores.codecs.named import listed, named
+from chunkflow.stores.codecs.named import listed, named, numbered
 from chunkflow.stores.codecs.step import BLOSC_SHUFFLES, word
 from chunkflow.stores.hdf5.filters import DEFLATE, FLETCHER32, SHUFFLE, Hdf5Filter
 from chunkflow.stores.new_array import NewArray
@@ -96,8 +96,8 @@ def _made(
         return []
     made = []
     for each in listed(given):
-        if isinstance(each, Mapping) and isinstance(each.get("compression"), int):  # hdf5plugin's, in h5py's words
-            made.append(Hdf5Filter(each["compression"], tuple(each.get("compression_opts") or ())))
+        if (numbers := numbered(each)) is not None:
+            made.append(Hdf5Filter(*numbers))
             continue
         codec = named(each)
         if codec.name not in known:

@@ -21,7 +21,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.create import Hdf5PathSink, Hdf5PathTarget
 from chunkflow.stores.hdf5.dataset import open_hdf5
 from chunkflow.stores.hdf5.facts import facts_of
-from chunkflow.stores.hdf5.host import LOCK, Host, opened
+from chunkflow.stores.hdf5.host import LOCK, Host, is_open, opened
 from chunkflow.stores.hdf5.write import DatasetTarget
 from chunkflow.stores.new_array import NewArray
 from chunkflow.stores.paths import hdf5_parts, resolve
@@ -74,11 +74,12 @@ class Hdf5AppendTarget:
                 f"{self.name} has a fixed length: only a dataset that was created with maxshape=, so in chunks, grows: "
                 f"{self._way}"
             )
+        cut = self.shape[self.axis] % dataset.chunks[self.axis]
         if said.path is not None:
             self.dataset = None
             dataset.file.close()
             self._check_edge()
-        elif self.footprint is not None and self.shape[self.axis] % dataset.chunks[self.axis]:
+        if self.footprint is not None and cut and (self.dataset is not None or is_open(self.writes)):
             # HDF5 moves chunks at the old end, while the dataset is still read.
             self.footprint = replace(self.footprint, layout=("the end of", self.footprint.layout))
 

@@ -40,7 +40,7 @@ class Host:
         self._file: Any = None
         if not os.path.lexists(path):
             self.claim = Claim(path)
-        elif not _is_open(path):
+        elif not is_open(path):
             self._edit()
 
     def _edit(self) -> None:
@@ -174,12 +174,15 @@ def _flags(fd: int) -> tuple[int, int]:
     return (20, 24) if head[8] < 2 else (11, 12)
 
 
-def _is_open(path: str) -> bool:
-    """Whether this process has the file open in HDF5."""
-    facts = os.stat(path)
-    for file in h5f.get_obj_ids(types=h5f.OBJ_FILE):
+def is_open(path: str) -> bool:
+    """Whether this process has the file open in HDF5. A dataset keeps it open when its `h5py.File` is gone."""
+    facts, names = os.stat(path), set[bytes]()
+    for held in h5f.get_obj_ids(types=h5f.OBJ_ALL):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            names.add(h5f.get_name(held))
+    for name in names:
         with contextlib.suppress(OSError, ValueError):
-            if os.path.samestat(os.stat(os.fsdecode(h5f.get_name(file))), facts):
+            if os.path.samestat(os.stat(os.fsdecode(name)), facts):
                 return True
     return False
 
