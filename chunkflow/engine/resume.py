@@ -146,7 +146,8 @@ def _how(source: Any) -> Any:
     own, parts = getattr(source, "how", None), getattr(source, "parts", None)
     if parts is not None:
         return type(source).__qualname__, own, [_how(part) for part in parts]
-    place = None if isinstance(source, ArraySource) else source.footprint  # its elements are known, wherever they lie
+    known = source.spec.storage.in_memory or isinstance(source, ArraySource)  # by its elements, wherever they lie
+    place = None if known else source.footprint
     return own, place.layout if isinstance(place, StridedFootprint) else None  # a part of a mapped file, perhaps
 
 

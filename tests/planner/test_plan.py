@@ -927,7 +927,8 @@ def test_a_function_with_temporaries_leaves_room_where_that_costs_little() -> No
     x = spec((808, 808, 808), storage=IN_MEMORY)
     for op, budget in itertools.product((halo(x.shape), elementwise(x.shape)), (500_000_000, 1_000_000_000)):
         plan = make_plan(op, [x], [x], GPU, budget, workspace=12.0)
-        assert 0.6 * budget < plan.memory.total <= 0.95 * budget
+        most = 0.95 if op.has_halo and budget == 500_000_000 else 0.9  # fewer blocks with halos are worth more
+        assert 0.6 * budget < plan.memory.total <= most * budget
 
 
 def test_what_a_fold_keeps_has_places_of_its_own() -> None:

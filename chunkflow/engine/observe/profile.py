@@ -26,6 +26,8 @@ WAITING = 4096
 
 
 class _Span(NamedTuple):
+    """A span as a thread told it, until it is added up."""
+
     stage: Stage
     start: float
     stop: float

@@ -40,8 +40,8 @@ class Timeline:
     Examples
     --------
     >>> line = Timeline()
-    >>> line.add("read", 0.0, 1.0, 4_000_000, block=0, lane=None, run=0)
-    >>> line.add("compute", 1.0, 1.5, 4_000_000, block=0, lane=1, run=0)
+    >>> line.add("read", 0.0, 1.0, 4_000_000, block=0, lane=None, run=0, thread=7)
+    >>> line.add("compute", 1.0, 1.5, 4_000_000, block=0, lane=1, run=0, thread=7)
     >>> line.rows
     ('read 0', 'compute 0')
     >>> [(span.stage, span.block) for span in line]
@@ -67,7 +67,7 @@ class Timeline:
         block: int | None,
         lane: int | None,
         run: int,
-        thread: int = 0,
+        thread: int,
     ) -> None:
         """Keep a span; without a `lane` it is the thread's of this identifier."""
         if len(self) >= self._most:

@@ -69,7 +69,7 @@ def test_rows_are_named_and_memory_is_a_curve(profile: cf.Profile, tmp_path: Pat
 def test_no_more_spans_are_kept_than_there_is_room_for() -> None:
     line = Timeline(most=3)
     for i in range(5):
-        line.add("read", i, i + 0.5, 10, block=i, lane=None, run=0)
+        line.add("read", i, i + 0.5, 10, block=i, lane=None, run=0, thread=0)
     assert [span.block for span in line] == [0, 1, 2]
     assert line.dropped == 2
 
