@@ -1,8 +1,8 @@
 """Loading and storing where the device shares the host's memory: one lane reads, computes and stores a block.
 
 Nothing is staged or handed from thread to thread, so a block stays in the cache of one core. Of a source in memory
-nothing is read: the function gets a read-only view. Remote arrays have lanes of their own, which fetch the next block
-and store the last one while a lane computes.
+nothing is read: the function gets a read-only view. What is copied to memory is read to where it belongs. Remote arrays
+have lanes of their own, which fetch the next block and store the last one while a lane computes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from chunkflow.core.grid import Region, shape_of, shift
 from chunkflow.core.nest import Operand
@@ -26,7 +28,7 @@ from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping
-from chunkflow.stores.protocol import Sink, Source, keep_chunks
+from chunkflow.stores.protocol import Sink, Source, keep_chunks, place_of
 from chunkflow.system.thread_pool import in_threads
 
 
@@ -60,12 +62,29 @@ def _beyond(region: Region, nest: Operand) -> bool:
     return bool(nest.halo) and any(s.start < 0 or s.stop > n for s, n in zip(region, nest.extents, strict=True))
 
 
+def _place(plan: Plan, sinks: Sequence[Sink], step: Step) -> np.ndarray | None:
+    """Where the result of a step belongs, if its block is to be read there."""
+    if not plan.in_place:
+        return None
+    ((number, region),) = step.stores
+    return place_of(sinks[number], region)
+
+
 class DirectFeeder:
     """Reads blocks on the lanes that will compute them."""
 
-    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        sources: Sequence[Source],
+        device: Device,
+        pool: Pool,
+        trace: Trace,
+        sinks: Sequence[Sink] = (),
+    ) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._device, self._pool, self._trace = plan, sources, device, pool, trace
+        self._sinks = sinks
         self._lanes = _apart(plan, plan.operands, device)
         # If several arrays have codecs, each needs memory at another time, so it is freed after each block. If there is
         # only one, its memory is kept, for its blocks and its encoded chunks.
@@ -90,6 +109,10 @@ class DirectFeeder:
         nest = self._plan.op.operands[operand]
         if spec.storage.in_memory and not _beyond(region, nest):
             return Loaded(Block(source.view(region), spec.order, source), region)
+        if (place := _place(self._plan, self._sinks, step)) is not None:
+            block = Block(place, spec.order, object())
+            pending = lane.call(partial(self._read, step, operand, block), writes=(block.owner,))
+            return Loaded(block, region, pending=pending)
         if spec.storage.remote:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
         buffer = buffers[step.lane if self._private[operand] else step.loads[operand] % len(buffers)]
@@ -97,27 +120,28 @@ class DirectFeeder:
         block = buffer.block(spec.order)
         lane.wait(buffer.readers, Edge.OVERWRITE)
         buffer.readers = []
-        cut, parts = self._plan.cuts_in[operand], step.parts(operand, nest)
-
-        def read() -> None:
-            begin = time.perf_counter()
-            buffer.place(block, spec.dtype, shape_of(region), self._pool)
-            for part, place in parts:
-                start, into = [side.start for side in part], place
-
-                def read_piece(piece: Piece, start: Sequence[int] = start, into: Sequence[int] = into) -> None:
-                    source.read(shift(piece.region, start), block.array[(*shift(piece.region, into), ...)])
-
-                self._coders.each(read_piece, cut.in_units(part))
-            if not nest.halo:
-                block.array.flags.writeable = False
-            nbytes = step.nbytes(operand, nest, spec.dtype.itemsize)
-            self._trace.span("read", begin, time.perf_counter(), nbytes, step.number)
-
-        pending = lane.call(read, writes=(buffer,))
+        pending = lane.call(partial(self._read, step, operand, block, buffer), writes=(buffer,))
         lane.record(buffer.uploaded[0])
         buffer.fillers = {0}
         return Loaded(block, region, buffer, pending=pending, fleeting=self._fleeting[operand])
+
+    def _read(self, step: Step, operand: int, block: Block, buffer: DeviceBuffer | None = None) -> None:
+        """Read a block, into the buffer if one is given."""
+        begin = time.perf_counter()
+        spec, nest, source = self._plan.operands[operand], self._plan.op.operands[operand], self._sources[operand]
+        if buffer is not None:
+            buffer.place(block, spec.dtype, shape_of(step.sources[operand]), self._pool)
+        for part, place in step.parts(operand, nest):
+            start = [side.start for side in part]
+
+            def read_piece(piece: Piece, start: Sequence[int] = start, into: Sequence[int] = place) -> None:
+                source.read(shift(piece.region, start), block.array[(*shift(piece.region, into), ...)])
+
+            self._coders.each(read_piece, self._plan.cuts_in[operand].in_units(part))
+        if not nest.halo:
+            block.array.flags.writeable = False
+        nbytes = step.nbytes(operand, nest, spec.dtype.itemsize)
+        self._trace.span("read", begin, time.perf_counter(), nbytes, step.number)
 
     def finish(self) -> None:
         """Nothing to do at the end of the blocks."""
@@ -156,6 +180,8 @@ class DirectDrainer:
                     self._pool.adopt(array)
                 cuts = self._plan.cuts_out
                 for (i, region), array in zip(result.step.stores, arrays, strict=True):
+                    if _place(self._plan, self._sinks, result.step) is not None:
+                        continue  # it was read there
                     begin, start = time.perf_counter(), [side.start for side in region]
 
                     def write_piece(

@@ -328,7 +328,7 @@ def execute(
         stack.callback(flight.let_go)
         lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn, kernels=True)
         pool.begin(plan.memory)
-        feeder = _open_feeder(plan, sources, device, pool, trace, stack)
+        feeder = _open_feeder(plan, sources, device, pool, trace, stack, sinks)
         drainer = (STAGED_DRAINER if plan.machine.staged else DirectDrainer)(plan, sinks, device, pool, trace)
         stack.callback(drainer.close)
         _finish_first(plan, lanes, stack)
@@ -401,8 +401,18 @@ def _finish_first(plan: Plan, lanes: LaneScheduler, stack: ExitStack) -> None:
 
 
 def _open_feeder(
-    plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace, stack: ExitStack
+    plan: Plan,
+    sources: Sequence[Source],
+    device: Device,
+    pool: Pool,
+    trace: Trace,
+    stack: ExitStack,
+    sinks: Sequence[Sink] = (),
 ) -> Feeder:
-    feeder = (STAGED_FEEDER if plan.machine.staged else DirectFeeder)(plan, sources, device, pool, trace)
+    feeder: Feeder
+    if plan.machine.staged:
+        feeder = STAGED_FEEDER(plan, sources, device, pool, trace)
+    else:
+        feeder = DirectFeeder(plan, sources, device, pool, trace, sinks)
     stack.callback(feeder.close)
     return feeder

@@ -86,7 +86,8 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
             copies.append(0.0)
         program.add(Emit(number, tuple(registers)))
     each = tuple(axes for some in results for axes in some)
-    nest = LoopNest(extents, program.operands(), (), together=tuple(map(len, results)))
+    views = not program.calls and all(part is None for part in parts)
+    nest = LoopNest(extents, program.operands(), (), together=tuple(map(len, results)), views=views)
     kernel = Fused(_freeing(program.code), tuple(program.windows), tuple(parts))
     declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=each)
     return Pass(tuple(nodes), declared, tuple(program.sources), tuple(origin for origin, _ in program._numbers))
@@ -120,7 +121,8 @@ def joined(several: Sequence[Declared]) -> Declared:
         parts += kernel.parts
     each = tuple(axes for declared in several for axes in declared.each)
     copies = tuple(c for declared in several if isinstance(declared.copies, tuple) for c in declared.copies)
-    nest = replace(several[0].nest, together=tuple(n for declared in several for n in declared.nest.together))
+    together = tuple(n for declared in several for n in declared.nest.together)
+    nest = replace(several[0].nest, together=together, views=all(declared.nest.views for declared in several))
     whole = Fused(_freeing(code), tuple(windows), tuple(parts))
     return Declared(nest, whole, each[0], tiles=any(d.tiles for d in several), copies=copies, each=each)
 

@@ -35,7 +35,8 @@ class Traffic:
     """Bytes that a run moves through each stage, and how many of them are coded, or go into a new file, or into many.
 
     Of what is `read` blocks are `given` their elements, halos and all: of chunks more is read where blocks cut them.
-    What the block before has, too, is `carried` to the next one. `first` are the bytes that are loaded before anything
+    What the block before has, too, is `carried` to the next one. With `in_place` blocks are read to where the results
+    belong, so that one stage does both. `first` are the bytes that are loaded before anything
     can be computed, `last` those that are stored when everything is; None for one block's share.
     """
 
@@ -54,6 +55,7 @@ class Traffic:
     files: int = 0
     given: int = 0
     carried: int = 0
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,9 @@ def estimate(
     reading = (traffic.read - files) / (machine.read * readers) + files / ((machine.load or 1) * readers)
     if not machine.staged:
         reading += traffic.carried / machine.read
+    writing = written(machine, traffic, lanes)
+    if traffic.in_place:
+        reading, writing = max(reading, writing), 0.0
     # Python finds and opens chunks. Lanes wait for one another there; so do threads, if they have little else to do.
     # Threads read while another one has Python's lock, but the more of both there is, the less they wait for it.
     besides = decoding + reading
@@ -130,7 +135,7 @@ def estimate(
     stages = {
         "read": waits + reading + coding,
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
-        "write": written(machine, traffic, lanes) + traffic.encode / (machine.encode * encoders),
+        "write": writing + traffic.encode / (machine.encode * encoders),
     }
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload

@@ -82,6 +82,13 @@ def recycled(
     return None
 
 
+def in_place(machine: Machine, op: LoopNest, operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec]) -> bool:
+    """Whether results are the blocks that are read, and lie in memory: each is read to where its result belongs."""
+    if machine.staged or not op.views or any(spec.storage.remote for spec in operands):
+        return False
+    return recycled(op, operands, outputs, [True] * len(operands)) is not None and outputs[0].storage.in_memory
+
+
 @dataclass(frozen=True)
 class Plan(Printed):
     """A pass with its block shape, slots, loop order and bytes: everything but the data.
@@ -360,6 +367,11 @@ class Plan(Printed):
     def deals(self) -> bool:
         """Whether any lane may compute a block: each reads and stores what it computes, and nothing passes on."""
         return not self.machine.staged and not self.apart and self.op.scan is None
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether blocks are read to where their results belong."""
+        return in_place(self.machine, self.op, self.operands, self.outputs)
 
     @property
     def lends(self) -> bool:

@@ -14,7 +14,7 @@ from chunkflow.core.nest import NO_STRIPS, LoopNest, Strips
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.decode_batch import batch_of, finds_last, keeps_chunks
 from chunkflow.planner.loop_order import best_walk, ending_with_chunks
-from chunkflow.planner.plan import private
+from chunkflow.planner.plan import in_place, private
 from chunkflow.planner.transfer_cut import cut_of, keeps_whole
 
 TILE = 0.25
@@ -124,6 +124,7 @@ class Candidate:
         self.kept = frozenset(kept)
         self.bytes_in, self.bytes_out = block_bytes(self.shapes_in, specs), block_bytes(self.shapes_out, outputs)
         self.held_bytes = sum(self.bytes_in) + sum(self.bytes_out)
+        self.in_place = in_place(machine, op, specs, outputs)
         self.kept_bytes = op.holds(block)  # between blocks, by a lane
         self.tile = problem.tile(block, self.held_bytes)
         self.loads = [  # of each operand, in the whole run

@@ -116,6 +116,8 @@ def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:
 
     `copied` says whether results have memory of their own.
     """
+    if candidate.in_place:
+        return 0, 0
     problem, op, machine = candidate.problem, candidate.op, candidate.problem.machine
     held, kept = candidate.held_bytes, candidate.kept_bytes
     times = math.prod(op.extents) / max(math.prod(candidate.block), 1)
@@ -159,6 +161,7 @@ def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:
         scattered=sum(nbytes for nbytes, scattered in new if scattered),
         separate=sum(s.nbytes for s in outputs if s.storage.separate),
         carried=load.carried,
+        in_place=candidate.in_place,
     )
 
 

@@ -17,6 +17,7 @@ from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.stores.protocol import Source, Unviewed
+from chunkflow.system import past_caches
 from chunkflow.system.host import available_memory
 from chunkflow.system.pages import populate
 
@@ -82,7 +83,11 @@ class ArraySource(_InMemory):
         return digest_of(self._array)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        np.copyto(out, strides.part(self._array, region))
+        found = strides.part(self._array, region)
+        if out.nbytes > past_caches.MUCH:
+            past_caches.copy(out, found)
+        else:
+            np.copyto(out, found)
 
     def view(self, region: Region) -> np.ndarray | None:
         if not self.spec.storage.in_memory:
@@ -190,8 +195,18 @@ class ArraySink(_InMemory):
         if self._is_new:
             populate(self._array)
 
+    def place(self, region: Region) -> np.ndarray | None:
+        """See `Placed.place`."""
+        plain = self._array.dtype == self.spec.dtype and self._array.flags.aligned
+        return strides.part(self._array, region) if plain else None
+
     def write(self, region: Region, block: np.ndarray) -> None:
-        np.copyto(strides.part(self._array, region), block, casting="same_kind")
+        place = strides.part(self._array, region)
+        # The system has written zeros to pages that are new: they are in the cache when the block is.
+        if self._array.nbytes > past_caches.MUCH and not self._is_new:
+            past_caches.copy(place, block)
+        else:
+            np.copyto(place, block, casting="same_kind")
 
     def commit(self) -> Any:
         return self._user

@@ -431,6 +431,19 @@ class Sink(Protocol):
         """Remove everything that the run itself created. Idempotent; never raises."""
 
 
+class Placed(Protocol):
+    """Optional: a sink whose elements lie in memory, so that a block can be made where it belongs."""
+
+    def place(self, region: Region) -> np.ndarray | None:
+        """The elements of a region, to be written to, in the spec's dtype; None where they lie otherwise."""
+
+
+def place_of(sink: Sink, region: Region) -> np.ndarray | None:
+    """`Placed.place` of a sink that has it; else None."""
+    place = getattr(sink, "place", None)
+    return None if place is None else cast(Placed, sink).place(region)
+
+
 class Growing(Protocol):
     """Optional: a sink whose array can be read before it has its name. Its target has ``grows = True``."""
 

@@ -7,8 +7,8 @@
  *
  * Threads take their shares from job queues, which are called lines here, also without that lock.
  *
- * Besides, there is a function that reads a file in one call, and at the end, one that counts what NumPy allocates
- * during a call.
+ * Besides, there are functions that read a file in one call, and that copy memory past the caches, and at the end, one
+ * that counts what NumPy allocates during a call.
  */
 #define _GNU_SOURCE
 #define Py_LIMITED_API 0x030b0000
@@ -204,23 +204,67 @@ typedef int64_t Fetch(void *chunks, int64_t first, int64_t number, uint8_t *out,
 
 enum { LONG = 4096 };  /* bytes from which on it pays to pass the caches by */
 
+enum { LINE = 64 };  /* bytes of a line of the caches */
+
+#ifdef __SSE2__
+static inline void stream_line(char *to, const char *from) {
+    const __m128i *s = (const __m128i *)from;
+    __m128i a = _mm_loadu_si128(s), b = _mm_loadu_si128(s + 1), c = _mm_loadu_si128(s + 2), d = _mm_loadu_si128(s + 3),
+            *t = (__m128i *)to;
+    _mm_stream_si128(t, a), _mm_stream_si128(t + 1, b), _mm_stream_si128(t + 2, c), _mm_stream_si128(t + 3, d);
+}
+#endif
+
 /* Copy to where nobody reads soon: past the caches, or every line there would be fetched before it is overwritten. */
 static void copy_out(char *to, const char *from, size_t nbytes) {
 #ifdef __SSE2__
     if (nbytes >= LONG) {
-        size_t head = -(uintptr_t)to & 15;
+        size_t head = -(uintptr_t)to & (LINE - 1);  /* a line of which a part is written at a time takes twice as long */
         memcpy(to, from, head);
         to += head, from += head, nbytes -= head;
-        for (; nbytes >= 64; to += 64, from += 64, nbytes -= 64) {
-            const __m128i *s = (const __m128i *)from;
-            __m128i a = _mm_loadu_si128(s), b = _mm_loadu_si128(s + 1), c = _mm_loadu_si128(s + 2),
-                    d = _mm_loadu_si128(s + 3), *t = (__m128i *)to;
-            _mm_stream_si128(t, a), _mm_stream_si128(t + 1, b), _mm_stream_si128(t + 2, c), _mm_stream_si128(t + 3, d);
-        }
+        for (; nbytes >= LINE; to += LINE, from += LINE, nbytes -= LINE) stream_line(to, from);
         _mm_sfence();  /* for whoever hears that it is done */
     }
 #endif
     memcpy(to, from, nbytes);
+}
+
+enum { MOST_AXES = 64 };
+enum { SHORT = 512, TOGETHER = 8, AHEAD = 8 * LINE };  /* bytes of a row; rows; bytes that are fetched ahead */
+
+/* Copy rows to where nobody reads soon, several side by side: a core waits for more of memory at once then. */
+static void copy_rows(char *to, const char *from, int64_t n, int64_t pitch, int64_t pitch_from, int64_t width) {
+    int64_t i = 0;
+    if (width >= TOGETHER * LONG) {
+        for (; i < n; i++, to += pitch, from += pitch_from) {
+            copy_rows(to, from, width / LONG, LONG, LONG, LONG);
+            memcpy(to + width / LONG * LONG, from + width / LONG * LONG, width % LONG);
+        }
+        return;
+    }
+#ifdef __SSE2__
+    for (; width >= SHORT && i + TOGETHER <= n; i += TOGETHER) {
+        char *t[TOGETHER];
+        const char *f[TOGETHER];
+        for (int k = 0; k < TOGETHER; k++, to += pitch, from += pitch_from) {
+            size_t head = -(uintptr_t)to & (LINE - 1);
+            memcpy(to, from, head);
+            t[k] = to + head, f[k] = from + head;
+        }
+        int64_t whole = (width - LINE) / LINE * LINE;  /* of each of them, wherever its first line begins */
+        for (int64_t at = 0; at < whole; at += LINE)
+            for (int k = 0; k < TOGETHER; k++) {
+                _mm_prefetch(f[k] + at + AHEAD, _MM_HINT_T0);
+                stream_line(t[k] + at, f[k] + at);
+            }
+        for (int k = 0; k < TOGETHER; k++) {
+            char *end = to - (TOGETHER - k) * pitch + width;
+            memcpy(t[k] + whole, f[k] + whole, end - (t[k] + whole));
+        }
+    }
+    _mm_sfence();
+#endif
+    for (; i < n; i++, to += pitch, from += pitch_from) memcpy(to, from, width);
 }
 
 /* Whether a file was changed after a time, in nanoseconds; no file after 0. */
@@ -353,6 +397,12 @@ static int transfer(const Work *w, char *host, int64_t number, int out) {
             int64_t copied = gather(host + done, (char *)there, below < most ? below : most, share->pitch, share->width);
             done += copied;
             if (copied) continue;
+        }
+        if (share->fd < 0 && out && !column && !rows && (int64_t)left > share->width) {
+            int64_t below = share->height - in_plane, most = (int64_t)left / share->width, n = below < most ? below : most;
+            copy_rows((char *)there, host + done, n, share->pitch, share->width, share->width);
+            done += n * share->width;
+            continue;
         }
         if ((int64_t)left > share->width - column) left = share->width - column;
         ssize_t n = left;
@@ -578,6 +628,49 @@ static PyObject *py_read(PyObject *self, PyObject *args) {
     Py_DECREF(path);
     PyBuffer_Release(&into);
     return Py_BuildValue("Li", (long long)size, error);
+}
+
+typedef struct { int64_t number, to, from; } Axis;  /* and steps, in bytes */
+
+/* Copy a row whose items lie the other way round: `from` is the last one in memory. */
+static void turn(char *to, const char *from, int64_t nbytes, int64_t item) {
+    char piece[2 * LONG];
+    for (int64_t done = 0; done < nbytes;) {
+        int64_t left = nbytes - done, n = (left < 2 * LONG ? left : 2 * LONG) / item;
+        gather(piece, from - done, n, -item, item);
+        copy_out(to + done, piece, n * item);
+        done += n * item;
+    }
+}
+
+static PyObject *py_copy(PyObject *self, PyObject *args) {
+    long long to, from, width, turned;
+    Py_buffer table;
+    if (!PyArg_ParseTuple(args, "LLLLy*", &to, &from, &width, &turned, &table)) return NULL;
+    Py_ssize_t number = table.len / (Py_ssize_t)sizeof(Axis);
+    const Axis *axes = table.buf, *rows = axes + number - 1;
+    int64_t at[MOST_AXES] = {0}, left = 1;
+    if (number < 1 || number > MOST_AXES || table.len % (Py_ssize_t)sizeof(Axis)) {
+        PyBuffer_Release(&table);
+        PyErr_SetString(PyExc_ValueError, "a table of other axes than chunkflow.stores.strides makes");
+        return NULL;
+    }
+    for (Py_ssize_t a = 0; a + 1 < number; a++) left *= axes[a].number;
+    Py_BEGIN_ALLOW_THREADS
+    while (left-- > 0) {
+        if (!turned) copy_rows((char *)to, (const char *)from, rows->number, rows->to, rows->from, width);
+        else
+            for (int64_t i = 0; i < rows->number; i++)
+                turn((char *)to + i * rows->to, (const char *)from + i * rows->from, width, turned);
+        for (Py_ssize_t a = number - 2; a >= 0; a--) {  /* on to the next plane */
+            to += axes[a].to, from += axes[a].from;
+            if (++at[a] < axes[a].number) break;
+            to -= at[a] * axes[a].to, from -= at[a] * axes[a].from, at[a] = 0;
+        }
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&table);
+    Py_RETURN_NONE;
 }
 
 static PyObject *py_join(PyObject *self, PyObject *args) {
@@ -1035,6 +1128,7 @@ static PyMethodDef methods[] = {
     {"send", py_send, METH_VARARGS, "Enqueue the upload of one piece."},
     {"fetch", py_fetch, METH_VARARGS, "Enqueue the download of one piece."},
     {"read", py_read, METH_VARARGS, "Fill a buffer from a file; the file's size, or -1 and the number of the error."},
+    {"copy", py_copy, METH_VARARGS, "Copy rows of memory to other memory, past the caches."},
     {"join", py_join, METH_VARARGS, "Fill a buffer with others, one behind the other."},
     {"finish", py_finish, METH_VARARGS, "Wait for the uploads that feed left on their way."},
     {"line", py_line, METH_NOARGS, "A line of jobs."},
