@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
@@ -13,9 +14,10 @@ from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.spelling import spelt_class
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, LossWarning
 from chunkflow.stores.codecs.named import listed, named, numbered
 from chunkflow.stores.paths import hdf5_named
+from chunkflow.system.users_line import users_line
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "zarr": (
@@ -307,9 +309,28 @@ def labels_for(target: Any, source: Any, without: Container[str] = ()) -> Stored
     labels = labels_of(source)
     if labels == StoredLabels() or not getattr(target, "takes_labels", False):
         return StoredLabels()
-    kept = {name: value for name, value in (labels.attributes or {}).items() if name not in without}
+    own = {} if target.said.attributes is not None else labels.attributes or {}
+    kept = {name: value for name, value in own.items() if name not in without}
     found: StoredLabels = target.fitting(labels._replace(attributes=kept), source.spec.shape)
+    _warn_of_lost(target.name, kept, found.attributes or {})
     return found
+
+
+def _warn_of_lost(name: str, attributes: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+    """Warn of attributes that an array's format does not have. Codes of missing numbers may have other names there."""
+    lost = {
+        key: value
+        for key, value in attributes.items()
+        if key not in kept and not (key in ("_FillValue", "missing_value") and isinstance(value, float))
+    }
+    if lost:
+        warnings.warn(
+            f"{name} gets no attributes of values that its format does not have: "
+            f"{', '.join(f'{key}={lost[key]!r}' for key in sorted(lost))}; "
+            "chunkflow.NewArray(path, attributes={...}) says which it gets, such as texts in their place",
+            LossWarning,
+            stacklevel=users_line(),
+        )
 
 
 def label(targets: Iterable[Any], source: Any) -> None:

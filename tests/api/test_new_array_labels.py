@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_they_stay_among_formats(tmp_path: Path) -> None:
     said = {"units": "K", "valid": [0, 1], "nested": {"a": 1}, "_FillValue": -1}
     x = np.arange(48).reshape(6, 8)
     zarr.create_array(tmp_path / "x.zarr", data=x, attributes=said, dimension_names=("y", "x"))
-    with pytest.warns(cf.errors.CodingWarning):
+    with pytest.warns(cf.errors.CodingWarning), pytest.warns(cf.errors.LossWarning, match=r"x.h5.* nested=\{'a': 1\};"):
         cf.copy(tmp_path / "x.zarr", tmp_path / "x.h5", **CPU)
     with pytest.warns(cf.errors.CodingWarning):  # bare dimensions are no datasets beside it
         cf.copy(tmp_path / "x.h5", tmp_path / "y.zarr", **CPU)
@@ -107,6 +108,24 @@ def test_missing_floats_are_named_as_xarray_reads_them(tmp_path: Path) -> None:
     cf.copy(f"{tmp_path}/x.h5:/b", tmp_path / "b.zarr", **CPU)
     assert labels(tmp_path / "a.zarr") == ({"missing_value": 1e20}, None)
     assert labels(tmp_path / "b.zarr") == ({}, None)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_numbers_that_json_does_not_have_are_told(zarr_format: Any, tmp_path: Path) -> None:
+    """Other programs would open no array with them; of missing numbers NaN says nothing."""
+    said = {"units": "K", "top": float("inf"), "range": [0.0, float("nan")], "least": float("nan")}
+    nan = {"missing_value": float("nan"), "_FillValue": float("nan")}
+    x = zarr.create_array(tmp_path / "x.zarr", shape=4, dtype="f4", attributes=said | nan, zarr_format=zarr_format)
+    x[...] = np.arange(4)
+    out = cf.NewArray(tmp_path / "y.zarr", zarr_format=zarr_format)
+    with pytest.warns(cf.errors.LossWarning, match=r"y.zarr gets .*: least=nan, range=\[0.0, nan\], top=inf; "):
+        cf.copy(tmp_path / "x.zarr", out, **CPU)
+    assert dict(zarr.open_array(tmp_path / "y.zarr").attrs) == {"units": "K"}
+    for document in (tmp_path / "y.zarr").rglob("*.z*"):
+        json.loads(document.read_text(), parse_constant=pytest.fail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cf.copy(tmp_path / "x.zarr", replace(out, attributes={"top": "inf"}), overwrite=True, **CPU)
 
 
 @pytest.mark.parametrize("out", ["x.zarr", "x.h5:/a/b", "v2"])

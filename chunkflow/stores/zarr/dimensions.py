@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -100,7 +101,16 @@ def fitting(labels: StoredLabels, shape: tuple[int, ...]) -> StoredLabels:
     names = labels.dimension_names
     if names is not None:
         names = tuple(name or f"dim_{axis}" for axis, name in enumerate(names)) if any(names) else None
-    return StoredLabels({k: v for k, v in attributes.items() if v == v}, names)
+    return StoredLabels({k: v for k, v in attributes.items() if _is_json(v)}, names)
+
+
+def _is_json(value: Any) -> bool:
+    """Whether JSON has such values. It has no NaN and no infinity: other programs open no array whose metadata do."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _all_text(found: Any) -> Names | None:
