@@ -320,7 +320,8 @@ class _Program:
         ):
             periodic = kind == "periodic"
             if axis is None:
-                if any(halo) and periodic:
+                # The node has one place here, which is no axis of the program, and what is around it in the input is.
+                if any(halo) and (periodic or n > 1):
                     raise MustBeStoredError(node)
                 continue
             if any(wrapped[axis]) and not periodic:

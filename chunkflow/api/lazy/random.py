@@ -113,6 +113,11 @@ class RandomGenerator:
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size | None = None) -> Array:
         """Uniform numbers from `low` to below `high`, in double precision.
 
+        Raises
+        ------
+        ArgumentError
+            `high` is below `low`, or they are not a finite distance apart.
+
         Examples
         --------
         >>> import chunkflow as cf
@@ -121,7 +126,7 @@ class RandomGenerator:
         >>> float(x.min().compute(device="cpu")) >= -1, float(x.max().compute(device="cpu")) < 3
         (True, True)
         """
-        return low + np.subtract(high, low) * self.random(_fitting(size, low, high))  # type: ignore[no-any-return]
+        return low + _distance(low, high) * self.random(_fitting(size, low, high))  # type: ignore[no-any-return]
 
     def integers(
         self, low: int, high: int | None = None, size: Size | None = None, dtype: Any = np.int64, endpoint: bool = False
@@ -242,6 +247,14 @@ def _fitting(size: Size | None, *values: Any) -> tuple[int, ...]:
     with refused_by(f"size={size!r}, and arguments of shape {shape}"):
         np.broadcast_to(np.broadcast_to(np.uint8(0), shape), sides)
     return sides
+
+
+def _distance(low: Any, high: Any) -> Any:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.subtract(high, low)
+    if not np.all((found >= 0) & np.isfinite(found)):
+        raise ArgumentError(f"high={high!r} must not be below low={low!r}, and a finite distance from it")
+    return found
 
 
 def _positive(name: str, value: Any) -> Any:

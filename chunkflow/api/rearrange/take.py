@@ -243,6 +243,11 @@ def looked_up(x: Any, indices: Sequence[Any], axis: int | None, mode: str = "rai
     axis = one_axis(axis, table.ndim)
     after = table.shape[axis + len(indices) :]
     kind: Any = type(first_lazy(*indices))
+    number = np.broadcast_shapes(
+        *(spec_of(index).shape if isinstance(index, Lazy) else np.shape(index) for index in indices)
+    )
+    if 0 in number:  # nothing is looked up, whatever the table has
+        return kind(node_of(np.empty((*table.shape[:axis], *number, *after), table.dtype)))
     places: Any = None
     for d, index in enumerate(indices, axis):
         dtype = spec_of(index).dtype if isinstance(index, Lazy) else elements_of(index).dtype

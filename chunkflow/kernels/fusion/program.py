@@ -424,6 +424,9 @@ def _padded(block: Any, region: Region, operand: Operand, box: Region) -> Any:
     wanted = operand.region(box)
     if wanted == region:
         return block
+    ends = zip(region, wanted, operand.extents, strict=True)
+    # What neither the block has nor lies beyond the edges would be whatever is in the memory.
+    assert all(have.start <= max(want.start, 0) and have.stop >= min(want.stop, n) for have, want, n in ends)
     whole = np.empty_like(block, shape=shape_of(wanted))
     whole[within(region, wanted)] = block
     fill(whole, wanted, operand.extents, operand.boundary)

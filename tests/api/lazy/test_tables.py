@@ -137,3 +137,14 @@ def test_what_is_no_table() -> None:
     ):
         with pytest.raises(errors.ArgumentError):
             wrong()
+
+
+@pytest.mark.parametrize("places", [(0,), (0, 2), (3, 0)])
+def test_nothing_is_looked_up_in_any_table(places: tuple[int, ...]) -> None:
+    for shape in ((0,), (0, 4), (5, 0), (5, 4)):
+        table, index = np.zeros(shape, "i2"), np.zeros(places, int)
+        for found in (cf.open(table)[cf.open(index)], np.take(cf.open(table), cf.open(index), axis=0)):
+            got = found.compute(device="cpu")
+            assert (got.shape, got.dtype) == (table[index].shape, table.dtype)
+    x = np.zeros(0)
+    assert cf.open(x)[np.argsort(cf.open(x))].compute(device="cpu").shape == (0,)
